@@ -151,7 +151,7 @@ def read_batches(table: Path) -> Batches:
 
 
 PAIRS_A_BATCH = 3  # a suggestion made as if the two before it were measured loses little, and the refit takes a second
-START_S = 3.0  # of a command, beside its windows, for the time that a batch will take
+ALONE_SHARE = 0.5  # of the budget: commands start once alone, not several times, where that would take more
 NEXT = 3  # pairs that the summary suggests
 
 
@@ -243,6 +243,8 @@ def measure_site(
     Raises UnfitError where fewer than two commands can be measured.
     """
     batches = read_batches(config.campaign.out)
+    config = with_time_for_pairs(config)
+    note(budget_text(config, batches.spent_s))
     result = _run(config, batches, report, measure)
     assessments: list[Assessment] = []
     while True:
@@ -251,7 +253,7 @@ def measure_site(
         assessments.append(assessment)
         note(assessment.text())
         reason = _reason_to_stop(config, batches, known, assessment)
-        count = NEXT if reason else _batch_size(config, known)
+        count = NEXT if reason else _batch_size(config, batches, known)
         suggestions = known.suggest(count, seed=config.seed)
         if reason or not suggestions:
             break
@@ -275,7 +277,7 @@ def suggestion_text(suggestion: Suggestion) -> str:
     often = f"; {suggestion.chosen:.0%} of likely matchings pair them" if suggestion.chosen >= 0.1 else ""
     return (
         f"  next: {first} + {second}: its speeds are known to ± {suggestion.error_now:.3f}, "
-        f"measuring it lowers the error of all pairs by {suggestion.gain:.0%}{often}"
+        f"measuring it is expected to lower the error of all pairs by {suggestion.gain:.0%}{often}"
     )
 
 
@@ -318,9 +320,51 @@ def _assess(known: PairBelief) -> Assessment:
     )
 
 
-def _batch_size(config: OnboardingConfig, known: PairBelief) -> int:
+def with_time_for_pairs(config: OnboardingConfig) -> OnboardingConfig:
+    """Return the onboarding with as many starts of each command alone as take `ALONE_SHARE` of the budget, one at
+    least."""
+    once_s = _alone_s(config) / config.campaign.repeats
+    repeats = int(min(config.campaign.repeats, max(1.0, ALONE_SHARE * config.budget_s / once_s)))
+    return replace(config, campaign=replace(config.campaign, repeats=repeats))
+
+
+def budget_text(config: OnboardingConfig, spent_s: float) -> str:
+    """Return a line on the time that measuring is expected to take, before anything is known of the commands."""
+    alone_s, pair_s = _alone_s(config), _pair_s(config)
+    commands = len(config.campaign.commands)
+    text = f"about {_time_text(alone_s)} for {commands} commands alone, {_time_text(pair_s)} for a pair"
+    if spent_s:
+        return f"{text}; {_time_text(spent_s)} of the budget are spent"
+    if alone_s + pair_s > config.budget_s:
+        needed = f"{math.ceil((alone_s + PAIRS_A_BATCH * pair_s) / 60)}m"
+        return f"{text}: the budget of {_time_text(config.budget_s)} may end before the first pair; --budget {needed}"
+    return text if math.isinf(config.budget_s) else f"{text}; the budget: {_time_text(config.budget_s)}"
+
+
+def _time_text(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
+
+
+def _alone_s(config: OnboardingConfig) -> float:
+    """Return the seconds that running all commands alone is expected to take."""
+    return len(config.campaign.commands) * config.campaign.expected_solo_s()
+
+
+def _pair_s(config: OnboardingConfig) -> float:
+    """Return the seconds that measuring a pair is expected to take."""
+    return config.campaign.passes * config.campaign.expected_block_s(config.campaign.names[:1] * 2)
+
+
+def pairs_in_budget(config: OnboardingConfig, batches: Batches) -> float:
+    """Return the pairs, and the part of a pair, for which the budget leaves time, by how long all took so far."""
+    expected_s = _alone_s(config) + len(batches.pairs) * _pair_s(config)
+    pair_s = _pair_s(config) * max(1.0, batches.spent_s / expected_s)
+    return (config.budget_s - batches.spent_s) / pair_s
+
+
+def _batch_size(config: OnboardingConfig, batches: Batches, known: PairBelief) -> int:
     left = math.inf if config.max_pairs is None else config.max_pairs - len(known.tried)
-    return int(min(PAIRS_A_BATCH, left))
+    return int(min(PAIRS_A_BATCH, left, pairs_in_budget(config, batches)))
 
 
 def _reason_to_stop(config: OnboardingConfig, batches: Batches, known: PairBelief, now: Assessment) -> str:
@@ -333,7 +377,6 @@ def _reason_to_stop(config: OnboardingConfig, batches: Batches, known: PairBelie
     # An expectation alone may be wrong: it counts once each job was in a pair, and the measured pairs confirm it.
     if now.pairs >= (n + 1) // 2 and max(now.expected_error, now.left_out_error) <= config.target:
         return f"the target of {config.target:g} is reached"
-    batch_s = PAIRS_A_BATCH * config.campaign.passes * (2 * START_S + 3 * config.campaign.window_s)
-    if batches.spent_s + batch_s > config.budget_s:
+    if pairs_in_budget(config, batches) < 1:
         return f"the budget is spent: {batches.spent_s / 60:.1f} of {config.budget_s / 60:.1f} minutes"
     return ""

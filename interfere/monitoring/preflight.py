@@ -26,6 +26,11 @@ NO_WORK = re.compile(r".*_(seconds|milliseconds|ms|joules|millijoules|mj)(_total
 CLOCK_RATES = (1e-3, 1.0, 1e3, 1e6, 1e9)  # per second, of counters of time in any unit
 CLOCK_SERIES = 3  # of such a rate and of no other: fewer may be jobs of one step a second
 CLOCK_ERROR = 0.005  # of the rate, by scrapes that are late
+MIN_ONES = 0.95  # share of rises by one from sample to sample in a counter of the scrapes themselves
+# Windows of two workloads side by side in which both have one rate: time has, or a counter of the whole site.
+EQUAL_RATES = 0.03  # of the rate
+MIN_COMPARED, MIN_EQUAL = 10, 0.9  # windows, and the share of them
+MIN_FASTER = 3  # slowdowns below 1 of an expression, and more than those above 1: it tells seconds per step
 MIN_RATE_CHANGES = 100  # of an expression: steps per second fall about as often as they rise
 SHOWN = 3  # series shown as examples of labels
 
@@ -64,6 +69,11 @@ class ProgressCounts:
     def changes(self) -> int:
         """The number of rises and falls."""
         return self.rises + self.falls
+
+    @property
+    def unjoined_frac(self) -> float:
+        """The share of the series that belong to no job on a device, or to several; 0 without any series."""
+        return 1 - self.joined / self.series if self.series else 0.0
 
     @property
     def falling(self) -> float:
@@ -128,7 +138,7 @@ def check_progress(counts: ProgressCounts, settings: MonitoringSettings, job_lab
         )
     if settings.progress_is_counter and counts.clocks >= CLOCK_SERIES and not counts.others:
         raise PreflightError(
-            f"this counts time: it rises as a clock does in all {counts.clocks} series",
+            f"this counts time or scrapes: it rises as a clock does in all {counts.clocks} series",
             value=settings.progress,
             remedy="name a counter of steps, samples, tokens or requests",
         )
@@ -147,10 +157,41 @@ def check_progress(counts: ProgressCounts, settings: MonitoringSettings, job_lab
         )
 
 
+def check_slowdowns(settings: MonitoringSettings, *, faster: int, slower: int) -> None:
+    """Raise PreflightError where an expression shows jobs that are faster in company: time per step does so.
+
+    `faster` and `slower` are the numbers of slowdowns whose interval lies below 1 and above 1.
+    """
+    if not settings.progress_is_counter and faster >= MIN_FASTER and faster > slower:
+        raise PreflightError(
+            f"these are no steps per second: {faster} slowdowns are below 1, and {slower} above",
+            value=settings.progress,
+            remedy="seconds per step are '1 / (...)' steps per second",
+        )
+
+
+def check_rates(settings: MonitoringSettings, ratios: Sequence[float], workloads: int) -> None:
+    """Raise PreflightError where different workloads have the same rate whenever they are side by side.
+
+    `ratios` of the rates of two workloads in one window; `workloads` that were compared. Two workloads alone may go in
+    step, as the parts of one program do.
+    """
+    equal = sum(abs(ratio - 1) < EQUAL_RATES for ratio in ratios)
+    if len(ratios) >= MIN_COMPARED and workloads >= CLOCK_SERIES and equal >= MIN_EQUAL * len(ratios):
+        raise PreflightError(
+            f"this counts no work of single jobs: two workloads side by side have one rate in {equal} of {len(ratios)} "
+            "windows",
+            value=settings.progress,
+            remedy="name a counter of steps, samples, tokens or requests that every job counts for itself",
+        )
+
+
 def _is_clock(series: SampleSeries) -> bool:
-    """Return whether most rises of a series are those of a clock in some unit."""
-    rate = float(np.median(np.diff(series.values) / np.diff(series.times_s)))
-    return any(abs(rate / clock - 1) < CLOCK_ERROR for clock in CLOCK_RATES)
+    """Return whether most rises of a series are those of a clock in some unit, or by one a scrape: of a counter of
+    requests in a job that answers nobody but Prometheus."""
+    rises = np.diff(series.values)
+    rate = float(np.median(rises / np.diff(series.times_s)))
+    return bool(np.mean(rises == 1) >= MIN_ONES) or any(abs(rate / clock - 1) < CLOCK_ERROR for clock in CLOCK_RATES)
 
 
 def _labels(series: SampleSeries) -> str:

@@ -119,8 +119,19 @@ class SharedTime:
     """A time in which the same jobs held a device, whether or not the progress of the jobs is known."""
 
     device: DeviceIdentity
-    workloads: tuple[str, ...]  # sorted
-    seconds: float
+    jobs: tuple[JobIdentity, ...]
+    start_s: float
+    end_s: float
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """The workloads of the jobs, sorted."""
+        return tuple(sorted(job.workload for job in self.jobs))
+
+    @property
+    def seconds(self) -> float:
+        """The length of the time."""
+        return self.end_s - self.start_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,7 +345,7 @@ def _shared_times(
     sample."""
     for device in devices:
         for stretch in device.stretches:
-            seconds = min(stretch.end_s + stretch.interval_s, cell[1]) - max(stretch.start_s, cell[0])
-            if seconds > 0:
-                workloads = tuple(sorted(jobs[job_id].workload for job_id in stretch.job_ids))
-                yield SharedTime(device=device.identity, workloads=workloads, seconds=seconds)
+            start_s, end_s = max(stretch.start_s, cell[0]), min(stretch.end_s + stretch.interval_s, cell[1])
+            if end_s > start_s:
+                here = tuple(jobs[job_id] for job_id in sorted(stretch.job_ids))
+                yield SharedTime(device=device.identity, jobs=here, start_s=start_s, end_s=end_s)

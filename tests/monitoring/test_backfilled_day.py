@@ -87,6 +87,15 @@ def test_the_audit_recovers_what_was_planted_and_its_page_names_the_worst_pair_f
     print(f"{sum(inside)} of {len(inside)} planted slowdowns in their intervals")
     assert len(inside) >= 30
     assert sum(inside) >= 0.9 * len(inside)
+    first = document["separations"][0]
+    assert (first["victim"], first["neighbour"]) == WORST
+    lost = sum(
+        (shift["hours_before"] - shift["hours_after"]) * (1 - 1 / planted_slowdown(*names))
+        for shift in first["change"]["shifts"]
+        for names in (shift["names"], shift["names"][::-1])
+    )
+    assert first["change"]["lower"] <= lost <= first["change"]["upper"]
+    assert document["match"]["decisions"] > 100
     first_row = Tree(page.read_text().removeprefix("<!doctype html>\n")).root.all("tbody")[0].all("tr")[0]
     assert [cell.words.strip() for cell in first_row.inside[:2]] == list(WORST)
 

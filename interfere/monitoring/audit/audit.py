@@ -8,17 +8,17 @@ Law: nothing is written to what is read.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from interfere.errors import UnfitError
-from interfere.monitoring.audit.advice import NextPair, Repairing, best_repairing, next_pairs
+from interfere.monitoring.audit.advice import WEEK_S, NextPair, Separation, choose_separations, next_pairs
 from interfere.monitoring.audit.known_slowdowns import KnownSlowdowns, Origin, PairCost, VictimCost
 from interfere.monitoring.audit.slowdowns import Company, EpisodeLog, SlowdownEstimate, estimate_slowdowns
 from interfere.monitoring.company_windows import read_span
 from interfere.monitoring.naming_hints import naming_hint
-from interfere.monitoring.preflight import ProgressCounts, check_labels, check_progress
-from interfere.monitoring.reading import NotMeasured, SiteReading, read_cell
+from interfere.monitoring.preflight import ProgressCounts, check_labels, check_progress, check_rates, check_slowdowns
+from interfere.monitoring.reading import NotMeasured, SharedTime, SiteReading, read_cell
 from interfere.monitoring.samples import SampleSource
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.monitoring.site_labels import SiteLabels
@@ -26,6 +26,7 @@ from interfere.records import NAN
 
 HOUR_S = 3600.0
 VictimKey = tuple[str, str, Company]  # device type, victim, company
+HIDDEN_SHARE = 0.2  # of the counters' series: so many belong to no job where an exporter names one job a device
 LOAD_SD = 0.10  # of log rate in one company: above it, input or load moves the rate as much as most neighbours do
 
 
@@ -70,21 +71,29 @@ class AuditReport:
     groups: tuple[VictimCost, ...]  # workloads beside several others, the most hours first
     workloads: tuple[WorkloadCost, ...]  # the largest loss first
     estimates: tuple[SlowdownEstimate, ...]
-    repairings: tuple[Repairing, ...]
+    separations: tuple[Separation, ...]  # to be made in this order
     next_pairs: tuple[NextPair, ...]
     not_measured: tuple[tuple[NotMeasured, int], ...]  # sides of windows
     left_out: tuple[tuple[str, int], ...]  # series, over all cells
     progress: str  # what counted steps; empty where nothing did
     hint: str
+    hides_sharing: bool  # no device was shared, and counters of many jobs belong to none on a device
+    shared_times: tuple[SharedTime, ...]  # in order of time on each device
 
     @property
     def lost_hours(self) -> float:
         """The job-hours lost in companies whose slowdown is known."""
         return sum(each.lost_hours for each in self.workloads)
 
+    @property
+    def weeks(self) -> float:
+        """The length of the audited time."""
+        return (self.end_s - self.start_s) / WEEK_S
+
     def facts(self) -> dict[str, Any]:
-        """Return the report as a mapping for programs."""
-        return {each.name: getattr(self, each.name) for each in fields(self)} | {"lost_hours": self.lost_hours}
+        """Return the report as a mapping for programs, without the times of single jobs."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "shared_times"}
+        return values | {"lost_hours": self.lost_hours, "weeks": self.weeks}
 
 
 class AuditSums:
@@ -94,7 +103,9 @@ class AuditSums:
         self.episodes = EpisodeLog()
         self._seconds: dict[tuple[str, tuple[str, ...]], float] = defaultdict(float)  # by (device type, workloads)
         self._workload_of: dict[str, str] = {}
-        self._devices: set[str] = set()
+        self._shared: dict[str, list[SharedTime]] = defaultdict(list)  # by device id
+        self._rate_ratios: list[float] = []  # of two workloads in one window
+        self._compared: set[str] = set()
         self._recurring: dict[str, int] = {}
         self._left_out: Counter[str] = Counter()
         self._progress = ProgressCounts()
@@ -103,9 +114,19 @@ class AuditSums:
     def add(self, reading: SiteReading) -> None:
         """Add the windows and the shared time of a cell to the sums."""
         self.episodes.add(reading.windows)
+        for window in reading.windows:
+            rates = {each.job.workload: each.measured.rate for each in window.jobs if each.measured is not None}
+            if len(rates) == len(window.jobs) == 2:
+                first, second = rates.values()
+                self._rate_ratios.append(first / second)
+                self._compared |= rates.keys()
         for shared in reading.shared:
             self._seconds[shared.device.type, shared.workloads] += shared.seconds
-            self._devices.add(shared.device.id)
+            before = self._shared[shared.device.id]
+            if before and (before[-1].jobs, before[-1].end_s) == (shared.jobs, shared.start_s):  # cut by a cell
+                before[-1] = replace(before[-1], end_s=shared.end_s)
+            else:
+                before.append(shared)
         self._workload_of |= reading.workload_of
         self._recurring |= dict(reading.recurring_labels)
         self._left_out += reading.left_out
@@ -125,32 +146,39 @@ class AuditSums:
                 remedy="dcgm-exporter must label pods (with shared GPUs: KUBERNETES_VIRTUAL_GPUS=true); else give --by",
             )
         check_progress(self._progress, settings, f"such as {min(self._workload_of)}")
+        check_rates(settings, self._rate_ratios, len(self._compared))
         estimates = estimate_slowdowns(self.episodes.episodes())
+        faster, slower = (sum(each.upper < 1 for each in estimates), sum(each.lower > 1 for each in estimates))
+        check_slowdowns(settings, faster=faster, slower=slower)
         known = KnownSlowdowns(estimates)
         sides = self._sides(known)
         pairs, workloads = self._pairs(sides), self._workloads(sides, estimates)
+        hours = {company: seconds / HOUR_S for company, seconds in self._seconds.items()}
         alone_hours = {(each.device_type, each.workload): each.alone_hours for each in workloads}
         groups = sorted((side for side in sides.values() if len(side.company) > 1), key=lambda side: -side.hours)
         hint = naming_hint(self._workload_of, tuple(self._recurring.items()), settings.by)
+        shared_hours = sum(each for (_, names), each in hours.items() if len(names) > 1)
         return AuditReport(
             start_s=start_s,
             end_s=end_s,
-            devices=len(self._devices),
+            devices=len(self._shared),
             jobs=len(self._workload_of),
             busy_hours=sum(self._seconds.values()) / HOUR_S,
-            shared_hours=sum(seconds for (_, names), seconds in self._seconds.items() if len(names) > 1) / HOUR_S,
+            shared_hours=shared_hours,
             series=self._series,
             windows=self.episodes.windows,
             pairs=pairs,
             groups=tuple(groups),
             workloads=workloads,
             estimates=estimates,
-            repairings=best_repairing(pairs, known),
+            separations=choose_separations(hours, known),
             next_pairs=next_pairs(pairs, known, alone_hours),
             not_measured=tuple(sorted(self.episodes.not_measured.items())),
             left_out=tuple(sorted(self._left_out.items())),
             progress=settings.progress,
             hint=hint,
+            hides_sharing=not shared_hours and self._progress.unjoined_frac > HIDDEN_SHARE,
+            shared_times=tuple(each for of_device in self._shared.values() for each in of_device),
         )
 
     def _sides(self, known: KnownSlowdowns) -> dict[VictimKey, VictimCost]:

@@ -11,33 +11,33 @@ from datetime import UTC, datetime
 from interfere.data.cards.domain_section import slowdown_map
 from interfere.data.cards.domain_summary import domain_summaries, with_sorted_rows
 from interfere.data.tables import Table
-from interfere.monitoring.audit.advice import NextPair, Reason, Repairing
+from interfere.monitoring.audit.advice import CompanyChange, MatchReplay, NextPair, Reason, Separation
 from interfere.monitoring.audit.audit import AuditReport, WorkloadCost
+from interfere.monitoring.audit.keeping_apart import orders, orders_section
 from interfere.monitoring.audit.known_slowdowns import Origin, PairCost, PairVerdict, VictimCost
 from interfere.monitoring.audit.slowdowns import Baseline
 from interfere.monitoring.reading import NotMeasured
 from interfere.records import PairMeasurement
 from interfere.reports import document as doc
-from interfere.reports.document import (
-    Cell,
-    Column,
-    Document,
-    Estimate,
-    Items,
-    Part,
-    Section,
-    Sentence,
-    Tile,
-    Tiles,
-    Tone,
-    Toned,
+from interfere.reports.document import Column, Document, Estimate, Items, Section, Sentence, Tone
+from interfere.reports.numbers import (
+    COUNT,
+    DASH,
+    JOB_HOURS,
+    TIMES,
+    NumberFormat,
+    count_noun,
+    fixed,
+    format_slowdown,
+    percent,
 )
-from interfere.reports.numbers import COUNT, DASH, JOB_HOURS, TIMES, NumberFormat, count_noun, format_slowdown, percent
 from interfere.reports.numbers import format_hours as hours
 from interfere.sharing_modes import DEFAULT_MODE
 
 MAX_PAIRS, MAX_WORKLOADS, MAX_SHIFTS = 24, 20, 12  # rows that are shown unfolded: two rows are one pair
 VERDICT_TONE = {PairVerdict.KEEP: Tone.GOOD, PairVerdict.SEPARATE: Tone.BAD, PairVerdict.UNSURE: Tone.UNSURE}
+WEEK_HOURS = 168
+GPU_HOURS = fixed(1, sign=True)
 TITLE = "What sharing GPUs costs here"
 MEASURED = doc.Series(name="measured", colour=doc.Colour.ORANGE)
 PREDICTED = doc.Series(name="predicted", colour=doc.Colour.GREY, is_assumed=True)
@@ -55,6 +55,21 @@ OTHER_CAUSES = (
     "Alone means alone on the GPU: CPUs, disks and networks may have been shared, and counters of requests follow the "
     "load. A service whose requests all get answered in time shows no slowdown here, though its latency may suffer."
 )
+HIDDEN_SHARING = (
+    "No device was seen shared, but the counters of many jobs belong to none on a device: dcgm-exporter names one pod "
+    "of a shared GPU unless KUBERNETES_VIRTUAL_GPUS=true. What sharing cost is unknown."
+)
+APART_NOTE = (
+    "Each pair is the one that gains most after those above it. A GPU hour is the progress of a job alone on a GPU in "
+    "one hour. The hours of workloads that are kept apart are spread over the company that they had otherwise, so "
+    "every job still runs."
+)
+MATCH_ASSUMPTIONS = (
+    "Every job starts when it did and ends when it did, and none is moved. No more GPUs of a type are taken than were "
+    "in use at that moment.",
+    "Match knows the slowdowns of this report from the start. The interval covers their errors, nothing else.",
+    "Any two jobs fit into the memory of a GPU, and any GPU of the type would have done for a job.",
+)
 REASONS = {
     Reason.NEVER_ALONE: "measure it with {alone} alone as well: without that nobody knows what sharing costs it",
     Reason.NEVER_TOGETHER: "never seen together; it may be better than what is paired now",
@@ -69,19 +84,20 @@ NOT_MEASURED = {
 }
 
 
-def audit_document(report: AuditReport, source: str) -> Document:
-    """Return the report of an audit as a document; `source` names the origin of the monitoring data."""
+def audit_document(report: AuditReport, source: str, match: MatchReplay | None = None) -> Document:
+    """Return the report of an audit as a document; `source` names the origin of the monitoring data, `match` is what
+    Match would have done."""
     return Document(
         TITLE,
         (
             Sentence(f"{scope(report)}.", tone=Tone.LEAD),
             Sentence(f"{source}, {span(report)}", tone=Tone.NOTE),
             Sentence(total(report), lead=headline(report), tone=_tone(report)),
-            _key_figures(report),
+            _key_figures(report, match),
             *_who_hurts_whom(report),
             *_heat_maps(report),
             _workloads(report),
-            *_changes(report),
+            *_changes(report, match),
             *_next_pairs(report),
             *_groups(report),
             Section("Know before you rely on it", (Items(tuple(notes(report))),)),
@@ -92,23 +108,27 @@ def audit_document(report: AuditReport, source: str) -> Document:
 def _tone(report: AuditReport) -> Tone:
     if any(pair.verdict is PairVerdict.SEPARATE for pair in report.pairs):
         return Tone.BAD
-    return Tone.GOOD if all(pair.is_known for pair in report.pairs) else Tone.UNSURE
+    return Tone.GOOD if not report.hides_sharing and all(pair.is_known for pair in report.pairs) else Tone.UNSURE
 
 
-def _key_figures(report: AuditReport) -> Tiles:
+def _key_figures(report: AuditReport, match: MatchReplay | None) -> doc.Tiles:
     known = sum(all(side.origin is Origin.MEASURED for side in pair.sides) for pair in report.pairs)
     separate = sum(pair.verdict is PairVerdict.SEPARATE for pair in report.pairs)
-    saved = sum(each.lost_before - each.lost_after for each in report.repairings)
+    apart = [each for each in report.separations if each.is_certain]
     share, every = report.shared_hours / report.busy_hours if report.busy_hours else math.nan, len(report.pairs)
+
+    by_apart = apart[-1].total.gain / report.weeks if apart else DASH
+    by_match = match.change.gain / match.weeks if match else DASH
     tiles: tuple[tuple[float | str, NumberFormat | None, str, str], ...] = (
         (report.lost_hours, JOB_HOURS, "of progress lost by sharing", "job-hours, measured and predicted"),
         (share, percent(), "of busy device time was shared", hours(report.shared_hours)),
         (f"{known} of {every}", None, "pairs measured both ways", f"{report.windows:,} windows"),
         (f"{separate} of {every}", None, "pairs faster one after the other", "by the ends of both intervals"),
-        (saved or DASH, JOB_HOURS, "could be saved by pairing otherwise", "at most"),
+        (by_apart, GPU_HOURS, "GPU hours a week", "by keeping pairs apart"),
+        (by_match, GPU_HOURS, "GPU hours a week", "by Match at each start"),
     )
-    return Tiles(
-        tuple(Tile(value=value, form=form, label=label, detail=detail) for value, form, label, detail in tiles)
+    return doc.Tiles(
+        tuple(doc.Tile(value=value, form=form, label=label, detail=detail) for value, form, label, detail in tiles)
     )
 
 
@@ -127,9 +147,9 @@ def _slowdown(side: VictimCost) -> Estimate:
 def _who_hurts_whom(report: AuditReport) -> list[Section]:
     if not report.pairs:
         return []
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[doc.Cell, ...]] = []
     for pair in report.pairs:
-        verdict: Cell = Toned(pair.verdict.value, VERDICT_TONE[pair.verdict]) if pair.is_known else "unknown"
+        verdict: doc.Cell = doc.Toned(pair.verdict.value, VERDICT_TONE[pair.verdict]) if pair.is_known else "unknown"
         for k, side in enumerate(_sides(pair)):
             lost = side.lost_hours(side.slowdown)
             slowdown = math.nan if side.origin is Origin.UNKNOWN else side.slowdown
@@ -210,19 +230,56 @@ def _workloads(report: AuditReport) -> Section:
     return Section(title, (Sentence(note, tone=Tone.NOTE), table), anchor="workloads")
 
 
-def _changes(report: AuditReport) -> list[Section]:
-    separate = tuple(separate_text(pair) for pair in report.pairs if pair.verdict is PairVerdict.SEPARATE)
-    parts: list[Part] = [Section("Separate", (Items(separate),))] if separate else []
+def _changes(report: AuditReport, match: MatchReplay | None) -> list[Section]:
+    parts: list[doc.Part] = [*_keep_apart(report), *_matched(match)]
+    return [Section("What to change", tuple(parts), anchor="change")] if parts else []
+
+
+def _keep_apart(report: AuditReport) -> list[Section]:
+    """Return which pairs to keep apart, what that gains, and what to type; no section where no pair is known."""
+    certain = [each for each in report.separations if each.is_certain]
+    if not any(pair.is_known for pair in report.pairs):
+        return []
+    if not certain:
+        return [Section("Keep apart", (Sentence(undecided_text(report)),))]
+    columns = (
+        Column("keep", of="victim"),
+        Column("apart from", of="neighbour"),
+        Column("gain a week", JOB_HOURS, of=lambda each: _weekly(each.change, report.weeks)),
+        Column("in all", JOB_HOURS, of=lambda each: each.total.gain / report.weeks),
+        Column("together", JOB_HOURS, of="device_hours"),
+        Column("device", of="device_type", is_detail=True),
+    )
+    table = doc.table_of("Keep apart", columns, certain)
+    parts: list[doc.Part] = [Sentence(apart_text(report, certain)), table, Sentence(APART_NOTE, tone=Tone.NOTE)]
+    typed = orders(certain, report.estimates)
+    return [Section("Keep apart", tuple(parts)), *([orders_section(typed)] if typed else [])]
+
+
+def _matched(match: MatchReplay | None) -> list[Section]:
+    """Return what Match would have done; no section where it was not asked."""
+    if match is None:
+        return []
     columns = (
         Column("pair", of=lambda shift: pair_text(shift.names)),
         Column("hours now", JOB_HOURS, of="hours_before"),
         Column("hours then", JOB_HOURS, of="hours_after"),
         Column("slowdowns", of=lambda shift: "predicted" if shift.predicted else "measured"),
     )
-    for each in report.repairings:
-        shifts = doc.table_of("Pairs whose hours change", columns, each.shifts, fold=MAX_SHIFTS)
-        parts.append(Section("Pair otherwise", (Sentence(repairing_text(each)), shifts)))
-    return [Section("What to change", tuple(parts), anchor="change")] if parts else []
+    shifts = doc.table_of("Pairs whose hours change", columns, match.change.shifts, fold=MAX_SHIFTS)
+    text = Sentence(match_text(match))
+    return [Section("What Match would have done", (text, Items(tuple(match_assumptions(match))), shifts))]
+
+
+def _weekly(change: CompanyChange, weeks: float) -> Estimate:
+    return Estimate(change.gain / weeks, change.lower / weeks, change.upper / weeks)
+
+
+def _gain_text(change: CompanyChange, weeks: float) -> str:
+    gain, *ends = _weekly(change, weeks)[:3]
+    digits = 1 if abs(gain) >= 1 else 2
+    low, high = (f"{each:,.{digits}f}" for each in ends)
+    return f"{gain:+,.{digits}f} GPU hours a week ({low} to {high})"
 
 
 def _next_pairs(report: AuditReport) -> list[Section]:
@@ -268,6 +325,8 @@ def scope(report: AuditReport) -> str:
 def headline(report: AuditReport) -> str:
     """Return the sentence that sums up the audit: the worst pair, or why none is known."""
     pair = next((pair for pair in report.pairs if pair.worst_side.origin is Origin.MEASURED), None)
+    if report.hides_sharing:
+        return HIDDEN_SHARING
     if report.shared_hours == 0:
         return "No device was shared in this time, so sharing cost nothing."
     if pair is None:
@@ -308,22 +367,49 @@ def pair_text(names: tuple[str, str]) -> str:
     return f"{names[0]} + {names[1]}"
 
 
-def repairing_text(each: Repairing) -> str:
-    """Return a sentence with the estimated cost of the same jobs in the best pairing."""
-    saved, margin = each.lost_before - each.lost_after, 1.96 * each.saved_sd
+def apart_text(report: AuditReport, certain: Sequence[Separation]) -> str:
+    """Return a sentence on what keeping pairs apart gains, and how much of it the first pair brings."""
+    total, first = certain[-1].total, certain[0]
+    if len(certain) == 1:
+        return f"Kept apart, this pair gains {_gain_text(total, report.weeks)}; no other adds much for certain."
+    share = first.change.gain / total.gain
+    return f"Kept apart, these pairs gain {_gain_text(total, report.weeks)}; the first alone brings {share:.0%} of it."
+
+
+def undecided_text(report: AuditReport) -> str:
+    """Return a sentence for a site where no pair is certainly worth keeping apart."""
+    if not report.separations:
+        return "No pair is worth keeping apart: the same workloads would lose as much beside others."
+    best = report.separations[0]
     return (
-        f"On {each.device_type}, paired otherwise, the same jobs would have lost {hours(each.lost_after)} instead of "
-        f"{hours(each.lost_before)} of progress in {hours(each.device_hours)} of pairs: {hours(saved)} saved, "
-        f"± {hours(margin)}. At most that: it takes for granted that any two of them could have run at the same time."
+        f"Cannot tell whether keeping any pair apart helps: the best, {best.victim} from {best.neighbour}, would gain "
+        f"{_gain_text(best.change, report.weeks)}."
     )
 
 
-def separate_text(pair: PairCost) -> str:
-    """Return a sentence on why a pair should not share."""
+def match_text(match: MatchReplay) -> str:
+    """Return a sentence with what Match would have gained, beside what happened."""
+    change, lost = match.change, hours(match.change.lost_after)
+    verdict = "" if change.lower > 0 or change.upper < 0 else " Whether it gains at all, nobody can tell."
+    length = hours(match.weeks * WEEK_HOURS)
     return (
-        f"{pair_text(pair.names)}: together they made {pair.joint_throughput:.2f} of the progress of one job alone, so "
-        f"one after the other is faster, on the same devices ({hours(pair.device_hours)} together)."
+        f"Asked at {count_noun(match.decisions, 'start')} in {length}, Match would have lost {lost} "
+        f"of progress instead of {hours(change.lost_before)}, on GPUs in use for {hours(change.device_hours_after)} "
+        f"instead of {hours(change.device_hours_before)}: {_gain_text(change, match.weeks)}.{verdict}"
     )
+
+
+def match_assumptions(match: MatchReplay) -> list[str]:
+    """Return what the replay with Match takes for granted."""
+    lines = list(MATCH_ASSUMPTIONS)
+    if match.left_out_hours >= 0.05:
+        lines.append(
+            f"Left out: {hours(match.left_out_hours)} of GPUs with a cost that is unknown, a job on several GPUs, or "
+            "three jobs on one."
+        )
+    if match.waited_hours > 0:
+        lines.append(f"For {hours(match.waited_hours)} of jobs Match found no place; they count as lost in full.")
+    return lines
 
 
 def next_pair_text(each: NextPair) -> str:

@@ -109,6 +109,7 @@ def test_a_spent_budget_stops_before_the_next_batch_and_a_broken_command_is_told
     assert finished.returncode == 1
     answer = json.loads(finished.stdout)
     assert answer["stopped"].startswith("the budget is spent: ")
+    assert "may end before the first pair; --budget 1m" in finished.stderr
     assert answer["assessments"] == [
         {"pairs": 0, "expected_error": answer["assessments"][0]["expected_error"], "left_out_error": None}
     ]
@@ -117,6 +118,25 @@ def test_a_spent_budget_stops_before_the_next_batch_and_a_broken_command_is_told
     assert answer["model"] is None
     assert answer["next_pairs"]
     assert [each["source"] for each in answer["pairs"]] == ["belief"] * 4
+
+
+@needs_cores
+@pytest.mark.journey
+@pytest.mark.measuring
+def test_a_short_budget_is_not_eaten_by_the_commands_alone(tmp_path: Path) -> None:
+    """Three commands alone twice would take 15 s of 20 s: they run once, and the rest is for pairs."""
+    spec, work = site(tmp_path, {"busy": BUSY, "waiting": WAITING, "slow": SLOW_WAITING}), tmp_path / "work"
+    table = work / "tables" / "site"
+    words = command(spec, work, "--budget", "20s", "--beside", str(table))  # too few pairs to train on
+    finished = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    assert "about 8 s for 3 commands alone, 6 s for a pair; the budget: 20 s" in finished.stderr
+    answer = json.loads(finished.stdout)
+    batches = read_batches(table)
+    slow_machine = batches.spent_s > 20.0 - 5.5  # the expected seconds of a pair
+    assert batches.pairs or slow_machine
+    assert answer["stopped"].startswith("the budget is spent: ") or len(batches.pairs) == 6
+    assert {frozenset(pair) for pair in batches.pairs} >= set(blocks_by_pair(table))
 
 
 def test_a_gpu_that_is_not_there_is_refused_before_anything_runs(tmp_path: Path) -> None:
