@@ -207,7 +207,7 @@ def test_two_servers_on_one_store_grant_no_granule_twice(model_folder: Path, tmp
 )
 def test_a_contradiction_names_its_field(client: PolicyClient, sent: pb.Device, field: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        client._call(client._stub.Match, pb.MatchRequest(devices=[sent], now_s=1.0))
+        client._call("Match", pb.MatchRequest(devices=[sent], now_s=1.0))
     assert [violation.field for violation in caught.value.violations] == [field]
     assert client.grants().now_s == 0.0
 
