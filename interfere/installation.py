@@ -10,6 +10,7 @@ HOME = Path(__file__).resolve().parents[1]
 
 LIBRARIES = {
     "serve": ("onnxruntime", "highspy", "grpc_health", "grpc_reflection", "prometheus_client"),
+    "dashboard": ("starlette", "uvicorn"),
     "profile": ("torch", "psutil"),
     "train": ("pyarrow", "pandas", "sklearn", "lightgbm", "mlflow", "onnx", "onnxscript", "onnxmltools"),
 }

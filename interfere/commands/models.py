@@ -1,6 +1,5 @@
 """Which model a server serves: list those it can serve, load the published one, roll back, pin."""
 
-import time
 from dataclasses import asdict
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -12,7 +11,6 @@ from rich.markup import escape
 from interfere.commands.options import Target, connect
 from interfere.commands.output import JsonFlag, emit
 from interfere.config import Settings
-from interfere.reports.document import Sentence, text_table
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 TIMEOUT_S = 600.0  # of a change: a new model learns everything that was observed before it serves
@@ -21,18 +19,11 @@ TIMEOUT_S = 600.0  # of a change: a new model learns everything that was observe
 @app.command("list")
 def list_(target: Target = None, as_json: JsonFlag = False) -> None:
     """List the models that a server can serve, the model on trial, and why the newest publication was refused."""
+    from interfere.dashboard.pages import models_parts
+
     with connect(target) as client:
         models = client.list_models()
-    pinned = " (pinned)" if models.pinned else ""
-    rows = []
-    for each in models.models:
-        taken = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.taken_s))
-        mark = f"served{pinned}" if each.served else ""
-        rows.append((each.version, each.model, each.created_at[:19], taken, mark))
-    table = text_table(f"watched: {models.watched_folder}", ("version", "model", "published", "taken", ""), rows)
-    refused = [Sentence(f"refused: {models.refused}")] if models.refused else []
-    trial = [Sentence(f"on trial: {models.trial}")] if models.trial else []
-    emit(asdict(models), [table, *trial, *refused], as_json=as_json)
+    emit(asdict(models), models_parts(models), as_json=as_json)
 
 
 @app.command()

@@ -1,7 +1,6 @@
 """Look after the scopes of a server: list them and their decisions, forget one whose clock was wrong."""
 
-import math
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -9,9 +8,6 @@ from rich.markup import escape
 from interfere.commands.options import DEFAULT_WORK, StoreFile, Target, Work, connect
 from interfere.commands.output import JsonFlag, emit
 from interfere.reports.document import Part, Sentence, text_table
-
-if TYPE_CHECKING:
-    from interfere.records import DecisionList, DecisionSummary, ScopeState
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -46,11 +42,12 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Show who is where in a scope and who shares a device, and who waits and why, as of its newest decision."""
+    from interfere.dashboard.decision_parts import state_parts
     from interfere.records.documents import to_document
 
     with connect(target) as client:
         state = client.scope(scope)
-    emit(to_document(state), _state_page(state), as_json=as_json)
+    emit(to_document(state), state_parts(state), as_json=as_json)
 
 
 @app.command()
@@ -64,11 +61,12 @@ def decisions(
 
     The ids are those that explain takes. The server keeps the newest 1,000 decisions of all scopes.
     """
+    from interfere.dashboard.decision_parts import decisions_parts
     from interfere.records.documents import to_document
 
     with connect(target) as client:
         listed = client.decisions(scope=scope, limit=limit)
-    emit(to_document(listed), _page(listed), as_json=as_json)
+    emit(to_document(listed), decisions_parts(listed), as_json=as_json)
 
 
 @app.command()
@@ -100,62 +98,3 @@ def reset(
     counts = f"{document['promises']} promises, {document['accepted_deadlines']} accepted deadlines"
     text = f"scope {scope} of {path}: forgot its clock ({forgotten.now_s:g} s), {counts}, {document['grants']} grants"
     emit(document, escape(text), as_json=as_json)
-
-
-def _state_page(state: "ScopeState") -> list[Part]:
-    """Return the tables of devices in use and of waiting jobs."""
-    used = [device for device in state.devices if device.jobs]
-    devices = (
-        (
-            device.device_id,
-            device.device_type,
-            ", ".join(f"{job.job_id} ({job.workload}){' planned' * job.planned}" for job in device.jobs),
-            ", ".join("" if math.isnan(job.slowdown) else f"{job.slowdown:.2f} ×" for job in device.jobs),
-        )
-        for device in used
-    )
-    waiting = (
-        (
-            job.job_id,
-            job.workload,
-            "" if math.isnan(job.planned_start_s) else f"{job.planned_start_s - state.now_s:.0f} s",
-            job.reason,
-        )
-        for job in state.waiting
-    )
-    summary = (
-        f"decision {state.decision_id}: {len(used)} of {len(state.devices)} devices in use, {len(state.waiting)} wait"
-    )
-    return [
-        Sentence(summary),
-        *([text_table("devices in use", ("device", "type", "jobs", "slowdown"), devices)] if used else []),
-        *([text_table("who waits", ("job", "workload", "starts in", "why"), waiting)] if state.waiting else []),
-    ]
-
-
-def _page(listed: "DecisionList") -> list[Part]:
-    """Return one table of the decisions."""
-    if not listed.decisions:
-        return [Sentence(f"scope {listed.scope}: no decision is kept (interfere scopes list names all scopes)")]
-    rows = (
-        (
-            each.decision_id,
-            "" if math.isnan(each.now_s) else f"{each.now_s:.6g}",
-            str(each.started_alone),
-            str(each.started_shared),
-            str(each.waiting),
-            str(each.displaced),
-            _proof(each),
-            each.waiting_rules[0].kind.value if each.waiting_rules else "",
-        )
-        for each in listed.decisions
-    )
-    columns = ("decision", "at, s", "alone", "shared", "wait", "moved", "proof", "why most wait")
-    title = f"scope {listed.scope}: the newest decisions, in jobs"
-    return [text_table(title, columns, rows), Sentence("Why a job got what it got: interfere explain DECISION JOB")]
-
-
-def _proof(decision: "DecisionSummary") -> str:
-    """Return what was proved of a decision, in a word or as its gap."""
-    is_bounded = decision.status.value == "BOUNDED" and not math.isnan(decision.gap)
-    return f"gap {decision.gap:.2g}" if is_bounded else decision.status.value.lower()

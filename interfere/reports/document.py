@@ -135,10 +135,16 @@ class Toned:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A cell that links to the section with this anchor."""
+    """A cell that links to the section with this anchor, or to another page."""
 
     text: str
-    anchor: str
+    anchor: str = ""
+    page: str = field(default="", kw_only=True)  # path and query; empty: this page
+
+    @property
+    def href(self) -> str:
+        """The link as HTML writes it."""
+        return f"{self.page}#{self.anchor}" if self.anchor else self.page
 
 
 Cell = (
@@ -190,9 +196,9 @@ def table_of(title: str, columns: Sequence[Column], records: Iterable[Any], *, f
 
 
 def text_table(
-    title: str, headings: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, fold: int | None = None
+    title: str, headings: tuple[str, ...], rows: Iterable[tuple[str | Link, ...]], *, fold: int | None = None
 ) -> Table:
-    """Return a table of texts."""
+    """Return a table of texts and links."""
     return Table(title=title, columns=tuple(map(Column, headings)), rows=tuple(rows), fold=fold)
 
 

@@ -1,4 +1,5 @@
-"""Renders a document as one HTML page: no network, no script, one style sheet, light and dark, narrow and wide.
+"""Renders a document as one HTML page: no network, no script unless asked, one style sheet, light and dark, narrow and
+wide.
 
 A heat map is a table with one cell for every row and column, coloured by a ratio, centred on 1. It is a table and not a
 drawing, so that a screen reader reads it cell by cell.
@@ -10,6 +11,7 @@ a colour of a heat map means the same ratio on every page.
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -50,6 +52,7 @@ from interfere.reports.numbers import DASH, NBSP, count_noun, format_slowdown, s
 
 # The browser loads nothing and runs nothing, whatever text a document holds.
 CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+SITE_POLICY = f"{CONTENT_SECURITY_POLICY}; script-src 'self'; connect-src 'self'"  # of a page that its server renews
 MAX_UNBROKEN = 24  # characters of a text that is kept on one line in a cell
 # Upper bounds of the colour steps of a heat map; below 1 they are the reciprocals of those above. ±5 % is no effect
 # (blocks of a quiet machine repeat within 3 %); 2 is the fair share of two busy jobs; the others divide the range of
@@ -64,19 +67,34 @@ MARKS = {Absence.UNSTABLE: "?", Absence.INFEASIBLE: "×", Absence.MISSING: "·"}
 NAMES = {Absence.UNSTABLE: "unstable", Absence.INFEASIBLE: "infeasible", Absence.MISSING: "not measured"}
 
 
-def html_page(document: Document) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What a page of a web server has beside its document: links to the other pages, and a script of that server."""
+
+    pages: tuple[tuple[str, str], ...]  # (title, path)
+    here: str  # the path of this page
+    script: str  # path
+
+
+def html_page(document: Document, site: Site | None = None) -> str:
     """Return the document as an HTML page."""
     style = Html(files(__package__).joinpath("style.css").read_text(encoding="utf-8"))
     meta = (
         tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=CONTENT_SECURITY_POLICY),
+        tag("meta", http_equiv="Content-Security-Policy", content=SITE_POLICY if site else CONTENT_SECURITY_POLICY),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", document.title_text),
         tag("style", style),
     )
-    body = tag("main", tag("h1", *_words(document.title)), *_parts(document.parts, level=2))
-    return f"<!doctype html>\n{tag('html', tag('head', *meta), tag('body', body), lang='en')}\n"
+    body = [tag("main", tag("h1", *_words(document.title)), *_parts(document.parts, level=2))]
+    if site:
+        links = (
+            tag("a", title, href=path, aria_current="page" if path == site.here else None) for title, path in site.pages
+        )
+        script = tag("script", src=site.script, defer=True)
+        body = [tag("nav", *links, aria_label="pages"), *body, script]
+    return f"<!doctype html>\n{tag('html', tag('head', *meta), tag('body', *body), lang='en')}\n"
 
 
 def write_html_page(path: Path, document: Document) -> Path:
@@ -143,7 +161,7 @@ def _table(table: Table) -> Html:
 def _grid(table: Table, rows: Sequence[tuple[Cell, ...]], caption: str) -> Html:
     """Return a table as HTML that scrolls where the table is wider than the page. The first cell of a row is its
     heading."""
-    head = tag("tr", *(tag("th", column.title, scope="col", class_=_alignment(column)) for column in table.columns))
+    head = tag("tr", *map(_heading, table.columns))
     body = (
         tag(
             "tr",
@@ -160,6 +178,12 @@ def _grid(table: Table, rows: Sequence[tuple[Cell, ...]], caption: str) -> Html:
     return _scrolling(grid, caption)
 
 
+def _heading(column: Column) -> Html:
+    if not column.title:
+        return tag("td")  # a heading has a text
+    return tag("th", column.title, scope="col", class_=_alignment(column))
+
+
 def _alignment(column: Column) -> str | None:
     return "number" if column.form is not None else None
 
@@ -170,10 +194,10 @@ def _cell(cell: Cell, column: Column, *, is_first: bool) -> Html:
     if isinstance(cell, Toned):
         text = tag("b", text)
         class_ = f"{cell.tone} nowrap"
-    elif isinstance(cell, Link):
-        text = tag("a", text, href=f"#{cell.anchor}")
     elif class_ is None and len(text) <= MAX_UNBROKEN:
         class_ = "nowrap"
+    if isinstance(cell, Link):
+        text = tag("a", text, href=cell.href)
     return tag("th", text, scope="row", class_=class_) if is_first else tag("td", text, class_=class_)
 
 

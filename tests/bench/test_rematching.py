@@ -18,10 +18,9 @@ from scipy.special import stdtrit
 from interfere.data.importers.lucid import import_helios, import_lucid
 from interfere.data.tables import Table
 from interfere.data.traces import VirtualCluster
-from interfere.matching.rematching import Rematching, RematchingProblem, rematch
+from interfere.matching.rematching import Rematching, RematchingProblem, rematch, rematch_greedily
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.replay import replay
-from interfere.sim.schedulers.greedy_rematching import rematch_greedily
 from interfere.sim.schedulers.preemptive import RematchingScheduler
 from interfere.sim.schedulers.records import PRESETS
 from interfere.sim.schedulers.registry import make_scheduler

@@ -17,6 +17,7 @@ NAMES = (
     "advise-copies",
     "audit",
     "data",
+    "dashboard",
     "evaluate",
     "explain",
     "grants",

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interfere.matching.problem import WAITS
-from interfere.matching.rematching import ELSEWHERE, Arrangement, RematchingProblem, rematch, value_of
-from interfere.sim.schedulers.greedy_rematching import rematch_greedily
+from interfere.matching.rematching import ELSEWHERE, Arrangement, RematchingProblem, rematch, rematch_greedily, value_of
 
 seeds = given(st.integers(0, 1_000_000))
 

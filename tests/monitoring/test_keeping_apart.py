@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from interfere.commands import audit as command
-from interfere.commands.audit import replay_with_match
+from interfere.commands.monitoring.audit import replay_with_match
 from interfere.monitoring.audit import audit_document as wording
 from interfere.monitoring.audit.advice import CompanyChange, choose_separations, hours_apart
 from interfere.monitoring.audit.audit import AuditReport, AuditSums, audit

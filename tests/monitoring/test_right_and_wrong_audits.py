@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from interfere.commands.audit import app
+from interfere.commands.monitoring.audit import app
 from interfere.monitoring.preflight import PreflightError, check_rates, check_slowdowns
 from interfere.monitoring.samples import SampleBlock, SampleSeries
 from interfere.monitoring.settings import MonitoringSettings

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from interfere.commands.audit import app
+from interfere.commands.monitoring.audit import app
 from interfere.errors import InterfereError, InvalidInputError, TableError, UnavailableError
 from interfere.monitoring.prometheus import PrometheusSource
 from interfere.monitoring.samples import SampleSeries

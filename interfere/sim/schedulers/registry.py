@@ -2,13 +2,12 @@
 
 from dataclasses import replace
 
-from interfere.matching.rematching import rematch
+from interfere.matching.rematching import rematch, rematch_greedily
 from interfere.predict.residual import OnlineModel
 from interfere.records import JobProfile, ObjectiveKind, Progress
 from interfere.records.cluster import DEFAULT_SEATS
 from interfere.sim.cluster import Cluster, Decision, Scheduler
 from interfere.sim.schedulers.estimates import Estimate, History, ToldDurations
-from interfere.sim.schedulers.greedy_rematching import rematch_greedily
 from interfere.sim.schedulers.orders import EarliestDeadline, Fifo, LeastAttained, LeastLaxity, Order, ShortestFirst
 from interfere.sim.schedulers.planner import (
     DeadlinePlanner,

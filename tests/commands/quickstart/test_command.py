@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from interfere.commands.quickstart import stages
+from interfere.commands.quickstart.command import RunFolder, RunSettings, run_quickstart
 from interfere.commands.quickstart.document import quickstart_document
 from interfere.commands.quickstart.pairings import all_pairs, directions
-from interfere.commands.quickstart.run import RunFolder, RunSettings, run_quickstart
 from interfere.errors import UnfitError
 from interfere.records import PairMeasurement
 from interfere.reports.html_page import html_page

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.commands.quickstart.run import RunFolder, RunPlan, RunSettings
+from interfere.commands.quickstart.command import RunFolder, RunPlan, RunSettings
 
 SETTINGS = RunSettings(workload_set="eight", workloads=("a", "b"))
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from interfere.commands.quickstart.command import RunFolder, RunSettings, run_quickstart
 from interfere.commands.quickstart.document import Findings, quickstart_document
 from interfere.commands.quickstart.estimates import Direction
 from interfere.commands.quickstart.pairings import (
@@ -20,7 +21,6 @@ from interfere.commands.quickstart.pairings import (
     choose_random_pairing,
     directions,
 )
-from interfere.commands.quickstart.run import RunFolder, RunSettings, run_quickstart
 from interfere.reports.html_page import html_page
 from interfere.reports.terminal import TerminalDocument
 from tests.commands.quickstart.injected import NAMES, PAIRING, InjectedStages, true_slowdowns

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import Progress as Bar
 
-from interfere.commands.monitoring_options import TokenFile, describe_candidates, monitoring_settings
+from interfere.commands.monitoring.monitoring_options import TokenFile, describe_candidates, monitoring_settings
 from interfere.commands.options import with_options
 from interfere.commands.output import JsonFlag, emit, err, progress_note
 

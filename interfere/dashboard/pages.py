@@ -1,0 +1,337 @@
+"""The pages of the dashboard as documents: what the server's answers are is read off, nothing is estimated here.
+
+Law: every number of a page is one that an rpc answered, or a count, a sum or a ratio of those.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from statistics import median
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from interfere.dashboard.decision_parts import (
+    decision_path,
+    decisions_parts,
+    explanation_parts,
+    proof_text,
+    waiting_table,
+)
+from interfere.records import (
+    DecisionList,
+    DecisionSummary,
+    Explanation,
+    LogEntry,
+    ModelInfo,
+    ObservationLog,
+    ObservationResult,
+    Progress,
+    ScopeList,
+    ScopeState,
+    ServedModels,
+)
+from interfere.reports.document import (
+    Axis,
+    Column,
+    Document,
+    Estimate,
+    LinePlot,
+    Link,
+    Panel,
+    Part,
+    Point,
+    Section,
+    Sentence,
+    Series,
+    Table,
+    Tile,
+    Tiles,
+    Tone,
+    text_table,
+)
+from interfere.reports.numbers import JOB_HOURS, TIMES, count_noun, fixed
+
+COUNT = fixed(0)
+SHOWN_LOSSES = 10
+WEEK_S = 7 * 86_400.0
+
+
+class MeasuredWindow(NamedTuple):
+    """A window of a job in company: how much slower it ran than alone."""
+
+    progress: Progress
+    slowdown: float
+
+
+class Checked(NamedTuple):
+    """A measured window, and what the server predicts for it now (NaN where it abstains)."""
+
+    window: MeasuredWindow
+    predicted: float
+    low: float
+    high: float
+
+
+def overview(
+    scopes: ScopeList, scope: str, state: ScopeState | None, decisions: DecisionList, model: ModelInfo
+) -> Document:
+    """Return who is where in a scope and who waits, with its newest decisions. `state` None: nothing was decided."""
+    parts: list[Part] = []
+    if others := [each.scope for each in scopes.scopes if each.scope != scope]:
+        rows = ((Link(name, page=scope_path(name)),) for name in others)
+        parts.append(Section("Other scopes", (text_table("other scopes", ("scope",), rows),), anchor="scopes"))
+    if state is None:
+        told = Sentence("No decision is kept for this scope yet: this page fills with the first Match.", tone=Tone.LEAD)
+        return Document(f"Scope {scope}", (_tiles_of_model(model), told, *parts))
+    used = [device for device in state.devices if device.jobs]
+    placed = sum(len(device.jobs) for device in used)
+    sharing = sum(len(device.jobs) for device in used if len(device.jobs) > 1)
+    tiles = (
+        Tile(value=f"{len(used)} of {len(state.devices)}", label="devices in use"),
+        Tile(value=float(placed), form=COUNT, label="jobs placed", detail=f"{sharing} of them share a device"),
+        Tile(value=float(len(state.waiting)), form=COUNT, label="jobs wait"),
+        *_tiles_of_model(model).tiles,
+    )
+    devices = (
+        (
+            device.device_id,
+            device.device_type,
+            Link(job.job_id, page=decision_path(scope, state.decision_id, job.job_id)) if job.planned else job.job_id,
+            job.workload + " (planned)" * job.planned,
+            "" if math.isnan(job.slowdown) else TIMES.text(job.slowdown),
+        )
+        for device in used
+        for job in device.jobs
+    )
+    columns = ("device", "type", "job", "workload", "predicted slowdown")
+    now = Table(title="devices in use", columns=tuple(map(Column, columns)), rows=tuple(devices), fold=40)
+    waiting = waiting_table(state)
+    queue = Table(title=waiting.title, columns=waiting.columns, rows=waiting.rows, fold=40)
+    at = f"As decision {state.decision_id} leaves it."
+    return Document(
+        f"Scope {scope}",
+        (
+            Section("Now", (Sentence(at, tone=Tone.NOTE), Tiles(tiles)), anchor="now"),
+            Section(
+                "Devices and who shares", (now,) if used else (Sentence("No device has a job."),), anchor="devices"
+            ),
+            Section("Queue", (queue,) if state.waiting else (Sentence("No job waits."),), anchor="queue"),
+            Section("Newest decisions", tuple(decisions_parts(decisions)), anchor="decisions"),
+            *parts,
+        ),
+    )
+
+
+def decision(scope: str, found: DecisionSummary | None, decision_id: str, explanation: Explanation | None) -> Document:
+    """Return a decision in numbers, and why one job got what it got, with the alternatives."""
+    parts: list[Part] = []
+    if explanation is not None:
+        title = f"Why {explanation.action.job_id} got this"
+        parts.append(Section(title, tuple(explanation_parts(explanation)), anchor="job"))
+    if found is None:
+        parts.append(Sentence("This decision is not among the newest ones of its scope.", tone=Tone.NOTE))
+        return Document(f"Decision {decision_id}", tuple(parts))
+    tiles = (
+        Tile(value=float(found.started_alone), form=COUNT, label="start alone"),
+        Tile(value=float(found.started_shared), form=COUNT, label="start beside others"),
+        Tile(value=float(found.waiting), form=COUNT, label="wait", detail=f"of {found.pending} in the request"),
+        Tile(value=float(found.displaced), form=COUNT, label="running jobs moved"),
+        Tile(value=proof_text(found), label="proof", detail=found.stopped_by),
+        Tile(value=found.cpu_s, form=fixed(3, "s"), label="CPU time of the solver"),
+    )
+    rules = ((each.kind.value, str(each.count)) for each in found.waiting_rules)
+    why = text_table("why jobs wait", ("rule", "jobs"), rows=rules)
+    parts.insert(0, Section("In numbers", (Tiles(tiles), *([why] if found.waiting_rules else [])), anchor="numbers"))
+    parts.append(Sentence(f"Scope {scope}, model {found.model_version}, snapshot {found.snapshot_id or 'without id'}."))
+    return Document(f"Decision {decision_id}", tuple(parts))
+
+
+def predictions(log: ObservationLog, checked: Sequence[Checked]) -> Document:
+    """Return what was measured beside what the server predicts now, the largest losses, and what drifts."""
+    online = log.online
+    known = [each for each in checked if not math.isnan(each.predicted)]
+    inside = sum(each.low <= each.window.slowdown <= each.high for each in known)
+    tiles = (
+        Tile(value=float(online.observations), form=COUNT, label="windows observed"),
+        Tile(
+            value=float(len(checked)), form=COUNT, label="of them shown", detail="in company, newest entries of the log"
+        ),
+        Tile(
+            value=f"{inside} of {len(known)}",
+            label="inside their 90 % interval",
+            detail="of what is predicted now, these windows known",
+        ),
+        Tile(value=float(online.alarms), form=COUNT, label="drift alarms"),
+    )
+    parts: list[Part] = [Section("Now", (Tiles(tiles),), anchor="now")]
+    if known:
+        parts.append(Section("Predicted and measured", (_plot(known), _pairs_table(known)), anchor="measured"))
+    losses = largest_losses([each.window for each in checked])
+    columns = ("workload", "beside", "on", "together", "lost")
+    if losses:
+        table = Table(
+            title="largest losses",
+            columns=(*map(Column, columns[:3]), Column(columns[3], JOB_HOURS), Column(columns[4], JOB_HOURS)),
+            rows=tuple(losses[:SHOWN_LOSSES]),
+        )
+        note = Sentence("Over the windows shown here, of the newest seven days; all of them: interfere observe losses.")
+        parts.append(Section("Worst victims of the week", (table, note), anchor="losses"))
+    drift = [
+        *(f"The software stack of {name} has changed." for name in online.changed_domains),
+        *(f"Nothing more is learned of {name}: its windows contradict each other." for name in online.frozen),
+    ]
+    if online.quarantined:
+        drift.append(f"{count_noun(online.quarantined, 'window')} contradicted what was known and wait for others.")
+    if online.relearning:
+        drift.append("The log is being learned again: these predictions are from before.")
+    told = tuple(Sentence(text, tone=Tone.UNSURE) for text in drift) or (Sentence("Nothing drifts."),)
+    parts.append(Section("Drift", told, anchor="drift"))
+    if not checked:
+        parts.insert(1, Sentence("No window in company was observed yet.", tone=Tone.LEAD))
+    return Document("Predictions", tuple(parts))
+
+
+def models(served: ServedModels, info: ModelInfo) -> Document:
+    """Return the models that the server can serve, the trial of the newest, and the card of the served one."""
+    domains = ", ".join(dict.fromkeys(f"{each.device_type}/{each.mode}" for each in info.domains))
+    knows = Sentence(f"{count_noun(len(info.workloads), 'workload')} on {domains}.", lead="Knows")
+    return Document(
+        "Models",
+        (
+            Section("Served", (_tiles_of_model(info), knows), anchor="now"),
+            Section("Models to serve", tuple(models_parts(served)), anchor="models"),
+        ),
+    )
+
+
+def models_parts(served: ServedModels) -> list[Part]:
+    """Return a table of the models that the server can serve, and what is on trial and what was refused."""
+    rows = (
+        (
+            each.version,
+            each.model,
+            each.created_at[:19],
+            datetime.fromtimestamp(each.taken_s, UTC).strftime("%F %T"),
+            "served" + " (pinned)" * served.pinned if each.served else "",
+        )
+        for each in served.models
+    )
+    columns = ("version", "model", "published", "taken (UTC)", "")
+    parts: list[Part] = [text_table(f"watched: {served.watched_folder}", columns, rows)]
+    if served.trial:
+        parts.append(Sentence(f"on trial: {served.trial}"))
+    if served.refused:
+        parts.append(Sentence(f"refused: {served.refused}"))
+    return parts
+
+
+def unreachable(error: str, *, is_away: bool) -> Document:
+    """Return the page that stands where a server does not answer, or refuses."""
+    title = "The server does not answer" if is_away else "The server refuses"
+    return Document(title, (Sentence(error, tone=Tone.BAD),))
+
+
+def scope_path(scope: str) -> str:
+    """Return the path of the overview of a scope."""
+    return f"/?{urlencode({'scope': scope})}"
+
+
+def measured_windows(entries: Iterable[LogEntry]) -> list[MeasuredWindow]:
+    """Return the windows in company that count, oldest first.
+
+    Windows of steps are held against the median rate alone of the same workload on the same device type and mode,
+    among the same entries; without such a window they are left out.
+    """
+    counted = [
+        each.observation
+        for each in sorted(entries, key=lambda entry: entry.sequence)
+        if isinstance(each.observation, Progress)
+        and not each.rolled_back
+        and each.result is not ObservationResult.REJECTED
+    ]
+    alone: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for each in counted:
+        if not each.company and each.steps > 0:
+            alone[_kind(each)].append(_rate(each))
+    found = []
+    for each in counted:
+        slowdown = each.slowdown
+        if math.isnan(slowdown) and each.steps > 0 and (rates := alone.get(_kind(each))):
+            slowdown = median(rates) / _rate(each)
+        if each.company and slowdown > 0:
+            found.append(MeasuredWindow(each, slowdown))
+    return found
+
+
+def largest_losses(windows: Sequence[MeasuredWindow]) -> list[tuple[str, str, str, float, float]]:
+    """Return workload, company, device type, hours and lost hours of the newest seven days, the largest loss first."""
+    newest_s = max((each.progress.end_s for each in windows), default=0.0)
+    sums: defaultdict[tuple[str, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for one, slowdown in windows:
+        if one.end_s >= newest_s - WEEK_S:
+            hours = (one.end_s - one.start_s) / 3600
+            of_pair = sums[one.workload, " + ".join(sorted(one.company)), one.device_type]
+            of_pair[0] += hours
+            of_pair[1] += hours * (1 - 1 / slowdown)
+    rows = [(*key, hours, lost) for key, (hours, lost) in sums.items()]
+    return sorted(rows, key=lambda row: -row[4])
+
+
+def _kind(one: Progress) -> tuple[str, str, str]:
+    return one.workload, one.device_type, one.mode.value
+
+
+def _rate(one: Progress) -> float:
+    return one.steps / (one.end_s - one.start_s)
+
+
+def _tiles_of_model(model: ModelInfo) -> Tiles:
+    age = datetime.fromisoformat(model.created_at) if model.created_at else None
+    return Tiles(
+        (
+            Tile(value=model.version, label="model", detail=f"{model.model}, {age:%Y-%m-%d}" if age else model.model),
+            Tile(value=float(model.online.observations), form=COUNT, label="windows observed"),
+        )
+    )
+
+
+def _name(each: Checked) -> str:
+    one = each.window.progress
+    return f"{one.workload} beside {' + '.join(one.company)} on {one.device_type}"
+
+
+def _plot(known: Sequence[Checked]) -> LinePlot:
+    points = tuple(
+        Point(each.window.slowdown, each.predicted, each.low, each.high, f"{_name(each)}: {each.window.slowdown:.2f} ×")
+        for each in known
+    )
+    return LinePlot(
+        title="Predicted slowdown with its 90 % interval, over the measured one; on the line both are equal",
+        x=Axis(title="measured", form=TIMES, is_log=True),
+        y=Axis(title="predicted now", form=TIMES, is_log=True),
+        series=(Series(name="window"),),
+        panels=(Panel(points=(points,)),),
+        is_square=True,
+    )
+
+
+def _pairs_table(known: Sequence[Checked]) -> Table:
+    """Return one row a kind of pair: its windows, what they measured, and what is predicted."""
+    grouped: defaultdict[str, list[Checked]] = defaultdict(list)
+    for each in known:
+        grouped[_name(each)].append(each)
+    rows = [
+        (
+            name,
+            float(len(group)),
+            median(each.window.slowdown for each in group),
+            Estimate(group[-1].predicted, group[-1].low, group[-1].high),
+        )
+        for name, group in grouped.items()
+    ]
+    rows.sort(key=lambda row: -abs(math.log(row[2] / row[3].value)))
+    columns = (Column("pair"), Column("windows", COUNT), Column("measured, median", TIMES), Column("predicted", TIMES))
+    return Table(
+        title="predicted and measured, the largest difference first", columns=columns, rows=tuple(rows), fold=20
+    )
