@@ -6,6 +6,7 @@ Law: every number of a page is one that an rpc answered, or a count, a sum or a 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from statistics import median
 from typing import NamedTuple
@@ -54,6 +55,7 @@ from interfere.reports.numbers import JOB_HOURS, TIMES, count_noun, fixed
 
 COUNT = fixed(0)
 SHOWN_LOSSES = 10
+FOLD, MAX_ROWS = 40, 500  # rows of a table that are open, and that a page holds: it is sent anew at each change
 WEEK_S = 7 * 86_400.0
 
 
@@ -105,22 +107,27 @@ def overview(
         for job in device.jobs
     )
     columns = ("device", "type", "job", "workload", "predicted slowdown")
-    now = Table(title="devices in use", columns=tuple(map(Column, columns)), rows=tuple(devices), fold=40)
-    waiting = waiting_table(state)
-    queue = Table(title=waiting.title, columns=waiting.columns, rows=waiting.rows, fold=40)
+    now = _bounded(text_table("devices in use", columns, devices))
+    queue = _bounded(waiting_table(state))
     at = f"As decision {state.decision_id} leaves it."
     return Document(
         f"Scope {scope}",
         (
             Section("Now", (Sentence(at, tone=Tone.NOTE), Tiles(tiles)), anchor="now"),
-            Section(
-                "Devices and who shares", (now,) if used else (Sentence("No device has a job."),), anchor="devices"
-            ),
-            Section("Queue", (queue,) if state.waiting else (Sentence("No job waits."),), anchor="queue"),
+            Section("Devices and who shares", now if used else (Sentence("No device has a job."),), anchor="devices"),
+            Section("Queue", queue if state.waiting else (Sentence("No job waits."),), anchor="queue"),
             Section("Newest decisions", tuple(decisions_parts(decisions)), anchor="decisions"),
             *parts,
         ),
     )
+
+
+def _bounded(table: Table) -> tuple[Part, ...]:
+    """Return the first rows of a table, and how many there are beside them."""
+    parts: tuple[Part, ...] = (replace(table, rows=table.rows[:MAX_ROWS], fold=FOLD),)
+    if (more := len(table.rows) - MAX_ROWS) > 0:
+        parts += (Sentence(f"{count_noun(more, 'row')} more: interfere scopes show.", tone=Tone.NOTE),)
+    return parts
 
 
 def decision(scope: str, found: DecisionSummary | None, decision_id: str, explanation: Explanation | None) -> Document:

@@ -19,8 +19,9 @@ from playwright.sync_api import expect as eventually
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
-from interfere.dashboard.pages import largest_losses, measured_windows
+from interfere.dashboard.pages import MAX_ROWS, largest_losses, measured_windows, overview
 from interfere.records import Device, Job, Limits, LogEntry, ObservationResult, Progress, Snapshot
+from interfere.reports.html_page import html_page
 from interfere.serving.server import RunningServer, start_server
 from tests.dashboard.axe import need
 from tests.models import DEVICE_TYPE, WORKLOADS, expected, publish
@@ -290,3 +291,12 @@ def test_windows_of_steps_are_held_against_the_rate_alone() -> None:
     assert found.slowdown == pytest.approx(1.5)
     ((*_, hours, lost),) = largest_losses([found])
     assert lost == pytest.approx(hours / 3)
+
+
+def test_a_page_of_a_large_cluster_is_bounded(client: PolicyClient) -> None:
+    state = client.scope("default")
+    device = next(device for device in state.devices if device.jobs)
+    large = replace(state, devices=(device,) * (MAX_ROWS + 7))
+    page = html_page(overview(client.scopes(), "default", large, client.decisions(), client.model()))
+    assert page.count("<tr>") <= MAX_ROWS + 50
+    assert "7 rows more" in page
