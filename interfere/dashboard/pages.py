@@ -325,20 +325,26 @@ def _plot(known: Sequence[Checked]) -> LinePlot:
 
 def _pairs_table(known: Sequence[Checked]) -> Table:
     """Return one row a kind of pair: its windows, what they measured, and what is predicted."""
-    grouped: defaultdict[str, list[Checked]] = defaultdict(list)
+    grouped: defaultdict[tuple[str, str, str], list[Checked]] = defaultdict(list)
     for each in known:
-        grouped[_name(each)].append(each)
+        one = each.window.progress
+        grouped[one.workload, " + ".join(one.company), one.device_type].append(each)
     rows = [
         (
-            name,
+            *names,
             float(len(group)),
             median(each.window.slowdown for each in group),
             Estimate(group[-1].predicted, group[-1].low, group[-1].high),
         )
-        for name, group in grouped.items()
+        for names, group in grouped.items()
     ]
-    rows.sort(key=lambda row: -abs(math.log(row[2] / row[3].value)))
-    columns = (Column("pair"), Column("windows", COUNT), Column("measured, median", TIMES), Column("predicted", TIMES))
+    rows.sort(key=lambda row: -abs(math.log(row[4] / row[5].value)))
+    columns = (
+        *map(Column, ("workload", "beside", "on")),
+        Column("windows", COUNT),
+        Column("measured, median", TIMES),
+        Column("predicted", TIMES),
+    )
     return Table(
         title="predicted and measured, the largest difference first", columns=columns, rows=tuple(rows), fold=20
     )
