@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from interfere.commands import audit as command
+from interfere.commands.monitoring import audit as command
 from interfere.commands.monitoring.audit import replay_with_match
 from interfere.monitoring.audit import audit_document as wording
 from interfere.monitoring.audit.advice import CompanyChange, choose_separations, hours_apart
