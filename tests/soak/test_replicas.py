@@ -30,6 +30,8 @@ REPLICAS, REPORTERS, SEATS, DEVICES = 3, 2, 2, 3
 KEPT = (ObservationResult.APPLIED, ObservationResult.QUARANTINED, ObservationResult.DUPLICATE)
 STARTS = (ActionKind.START_ALONE, ActionKind.START_SHARED)
 
+REPORT_S = 30.0  # until a report without an answer is sent again
+
 
 class Replicas:
     """The servers, and those of them that are not being killed."""
@@ -169,13 +171,24 @@ def running(callers: list[Caller], replicas: Replicas) -> Iterator[None]:
             caller.join(PATIENCE_S)
 
 
+def _is_reported(client: PolicyClient, name: str, number: int) -> bool:
+    """Report a window as reporters do: what was not acknowledged is sent again, under the same id."""
+    try:
+        client.observe([shared(name, number)])
+    except InterfereError:
+        return False
+    return True
+
+
 def lag_s(replicas: Replicas, number: int) -> float:
     """Return how long after an acknowledged report the last server has learned it."""
     name = f"lag-{number}"
     up = list(replicas.up.values())
     with ExitStack() as stack:
-        first, *others = [stack.enter_context(PolicyClient(each.address, timeout_s=PATIENCE_S)) for each in up]
-        first.observe([shared(name, number)])
+        addresses = [each.address for each in up]
+        first = stack.enter_context(PolicyClient(addresses[0], timeout_s=REPORT_S))
+        others = [stack.enter_context(PolicyClient(each, timeout_s=PATIENCE_S)) for each in addresses[1:]]
+        wait_until(lambda: _is_reported(first, name, number), "a report is acknowledged")
         begin_s = time.monotonic()
         for other in others:
             wait_until(
