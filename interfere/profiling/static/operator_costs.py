@@ -23,7 +23,7 @@ _WITHOUT_COST = (  # operators that neither compute nor move anything
 )
 _ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention")
 _GATHERS = ("embedding", "index", "index_select", "gather", "embedding_bag", "_embedding_bag", "take_along_dim")
-_RECURRENT = "rnn"  # our own operator: see `recurrent`
+_RECURRENT = "rnn"  # our own operator: see `trace`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

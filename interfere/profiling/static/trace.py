@@ -11,11 +11,19 @@ encoder layer in inference is one operator whose parts cannot be counted; and op
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import decomposition_table
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from interfere.errors import InterfereError, InvalidInputError
 from interfere.profiling.static.operator_costs import OperatorCost, iter_tensors, operator_cost
@@ -26,11 +34,6 @@ from interfere.profiling.static.traceable import Factory, Traceable, build_trace
 def gpu_dispatch() -> Iterator[None]:
     """Dispatch dropout, attention and recurrent layers as one operator each, as a GPU does, and encoder layers in
     parts."""
-    import torch
-    from torch.nn import functional
-    from torch.overrides import TorchFunctionMode
-
-    from interfere.profiling.static import recurrent
 
     class FusedOperators(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -39,10 +42,8 @@ def gpu_dispatch() -> Iterator[None]:
                 return _dropout(*args, **kwargs)
             if func is functional.scaled_dot_product_attention and kwargs.get("dropout_p"):
                 kwargs = {**kwargs, "dropout_p": 0.0}  # the fused kernels draw the mask inside: no traffic, no FLOPs
-            if func in recurrent.GATES and isinstance(
-                args[2], list | tuple
-            ):  # of a packed batch the third argument is no state
-                return recurrent.fused_layer(func, *args)
+            if func in GATES and isinstance(args[2], list | tuple):  # of a packed batch the third argument is no state
+                return _recurrent_layers(func, *args)
             return func(*args, **kwargs)
 
     def _dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
@@ -118,8 +119,6 @@ def trace_step(factory: Factory, name: str = "the factory") -> StaticTrace:
 
     `name` is the name of the job in errors. Raises InvalidInputError for a job that cannot be traced.
     """
-    import torch
-
     with (
         warnings.catch_warnings(),
         _fake_tensor_mode(),
@@ -184,8 +183,6 @@ def _trace_second_step(job: Traceable, name: str) -> StaticTrace:
 
 
 def _fake_tensor_mode() -> Any:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     class SharedMode(FakeTensorMode):
         """A fake-tensor mode that deep copies share instead of copying (nn.Transformer deep-copies its layers)."""
 
@@ -267,10 +264,6 @@ def _gradients_counted(modules: Any, memory: _StorageTracker) -> Iterator[None]:
 
 def _record_step(step: Callable[[], None], memory: _StorageTracker) -> Counter[OperatorCost]:
     """Run a step on fake tensors. Return how often each operator was called, by its cost."""
-    import torch
-    from torch._decomp import decomposition_table
-    from torch.utils._python_dispatch import TorchDispatchMode
-
     calls: Counter[OperatorCost] = Counter()
 
     class Recorder(TorchDispatchMode):
@@ -295,3 +288,89 @@ def _record_step(step: Callable[[], None], memory: _StorageTracker) -> Counter[O
     with Recorder():
         step()
     return calls
+
+
+# --- recurrent layers as one operator ----------------------------------------------------------------------
+
+GATES = {torch.lstm: 4, torch.gru: 3, torch.rnn_tanh: 1, torch.rnn_relu: 1}
+# One operator for a whole stack of recurrent layers, as cuDNN runs it. It has shapes and gradients but no kernel: it
+# is only called with fake tensors. What it keeps for the backward pass is an estimate, the activated gates and the
+# state of every step and layer: cuDNN does not document its reserve space.
+RECURRENT, RECURRENT_BACKWARD = "interfere::rnn", "interfere::rnn_backward"
+
+torch.library.define(
+    RECURRENT,
+    "(Tensor x, Tensor[] weights, Tensor[] states, int stacked, int out, int reserved)"
+    " -> (Tensor, Tensor, Tensor, Tensor)",
+)
+torch.library.define(
+    RECURRENT_BACKWARD,
+    "(Tensor x, Tensor[] weights, Tensor[] states, int stacked, Tensor reserve, Tensor gradient) -> Tensor[]",
+)
+
+
+def _shapes(
+    x: Tensor, _weights: Sequence[Tensor], states: Sequence[Tensor], stacked: int, out: int, reserved: int
+) -> tuple[Tensor, ...]:
+    """Return empty tensors in the shapes of a recurrent stack's results.
+
+    For an input float[t, n, i] they are: outputs float[t, n, out], last states, and float[stacked, t, n, reserved] kept
+    for the backward pass.
+    """
+    steps, samples, _ = x.shape
+    last, cell = (torch.empty_like(states[k], dtype=x.dtype) for k in (0, -1))
+    return x.new_empty(steps, samples, out), last, cell, x.new_empty(stacked, steps, samples, reserved)
+
+
+def _gradient_shapes(x: Tensor, weights: Sequence[Tensor], states: Sequence[Tensor], *_: Any) -> list[Tensor]:
+    """Return empty tensors in the shapes of the gradients of input, weights and states, in this order."""
+    return [torch.empty_like(tensor) for tensor in (x, *weights, *states)]
+
+
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, weights, states, stacked, *_ = inputs
+    ctx.stacked, ctx.weights = stacked, len(weights)
+    ctx.save_for_backward(x, output[3], *weights, *states)
+
+
+def _gradients(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Any, ...]:
+    x, reserve, *parameters = ctx.saved_tensors
+    weights, states = parameters[: ctx.weights], parameters[ctx.weights :]
+    gradients = torch.ops.interfere.rnn_backward(x, weights, states, ctx.stacked, reserve, gradient)
+    return gradients[0], gradients[1 : 1 + ctx.weights], gradients[1 + ctx.weights :], None, None, None
+
+
+torch.library.register_fake(RECURRENT, _shapes)
+torch.library.register_fake(RECURRENT_BACKWARD, _gradient_shapes)
+torch.library.register_autograd(RECURRENT, _gradients, setup_context=_save_for_backward)
+
+
+def _recurrent_layers(
+    func: Any,
+    x: Tensor,
+    state: Any,
+    weights: Sequence[Tensor],
+    _bias: bool,
+    layers: int,
+    _dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Tensor, ...]:
+    """Compute `torch.lstm`, `gru`, `rnn_tanh` or `rnn_relu` by one operator, for inputs of one length."""
+    states = list(state) if isinstance(state, tuple | list) else [state]
+    if torch.is_autocast_enabled(x.device.type):
+        half = torch.get_autocast_dtype(x.device.type)
+        x, weights, states = x.to(half), [w.to(half) for w in weights], [s.to(half) for s in states]
+    directions, width = 1 + bidirectional, weights[1].shape[0] // GATES[func]
+    reserved = (GATES[func] + 1) * width if train else 0
+    out, last, cell, _ = torch.ops.interfere.rnn(
+        x.transpose(0, 1) if batch_first else x,
+        list(weights),
+        states,
+        layers * directions,
+        directions * states[0].shape[-1],
+        reserved,
+    )
+    out = out.transpose(0, 1) if batch_first else out
+    return (out, last, cell) if func is torch.lstm else (out, last)
