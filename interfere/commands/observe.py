@@ -168,14 +168,15 @@ def losses(
 ) -> None:
     """Show which neighbours have cost which workloads most, by what was observed. The server may go on meanwhile."""
     from interfere.config import load_settings
-    from interfere.store.observed_table import largest_losses
+    from interfere.store.observed_table import logged_windows, pair_losses
     from interfere.store.opening import open_store
 
     opened = open_store(load_settings(store=store, work=work).store_address, read_only=True)
     try:
-        found = largest_losses(opened, within_s=days * 86_400)
+        logged, _ = logged_windows(opened)
     finally:
         opened.close()
+    found = pair_losses(logged, within_s=days * 86_400)
     rows = (
         (
             loss.victim,

@@ -5,7 +5,7 @@ Law: every number of a page is one that an rpc answered, or a count, a sum or a 
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from statistics import median
@@ -23,11 +23,8 @@ from interfere.records import (
     DecisionList,
     DecisionSummary,
     Explanation,
-    LogEntry,
     ModelInfo,
     ObservationLog,
-    ObservationResult,
-    Progress,
     ScopeList,
     ScopeState,
     ServedModels,
@@ -52,6 +49,7 @@ from interfere.reports.document import (
     text_table,
 )
 from interfere.reports.numbers import JOB_HOURS, TIMES, count_noun, fixed
+from interfere.store.observed_table import LoggedWindow, pair_losses
 
 COUNT = fixed(0)
 SHOWN_LOSSES = 10
@@ -59,17 +57,10 @@ FOLD, MAX_ROWS = 40, 500  # rows of a table that are open, and that a page holds
 WEEK_S = 7 * 86_400.0
 
 
-class MeasuredWindow(NamedTuple):
-    """A window of a job in company: how much slower it ran than alone."""
-
-    progress: Progress
-    slowdown: float
-
-
 class Checked(NamedTuple):
-    """A measured window, and what the server predicts for it now (NaN where it abstains)."""
+    """A window in company, and what the server predicts for it now (NaN where it abstains)."""
 
-    window: MeasuredWindow
+    logged: LoggedWindow
     predicted: float
     low: float
     high: float
@@ -158,7 +149,7 @@ def predictions(log: ObservationLog, checked: Sequence[Checked]) -> Document:
     """Return what was measured beside what the server predicts now, the largest losses, and what drifts."""
     online = log.online
     known = [each for each in checked if not math.isnan(each.predicted)]
-    inside = sum(each.low <= each.window.slowdown <= each.high for each in known)
+    inside = sum(each.low <= each.logged.slowdown <= each.high for each in known)
     tiles = (
         Tile(value=float(online.observations), form=COUNT, label="windows observed"),
         Tile(
@@ -174,13 +165,16 @@ def predictions(log: ObservationLog, checked: Sequence[Checked]) -> Document:
     parts: list[Part] = [Section("Now", (Tiles(tiles),), anchor="now")]
     if known:
         parts.append(Section("Predicted and measured", (_plot(known), _pairs_table(known)), anchor="measured"))
-    losses = largest_losses([each.window for each in checked])
+    losses = pair_losses((each.logged for each in checked), within_s=WEEK_S)
     columns = ("workload", "beside", "on", "together", "lost")
     if losses:
         table = Table(
             title="largest losses",
             columns=(*map(Column, columns[:3]), Column(columns[3], JOB_HOURS), Column(columns[4], JOB_HOURS)),
-            rows=tuple(losses[:SHOWN_LOSSES]),
+            rows=tuple(
+                (loss.victim, " + ".join(loss.company), loss.device_type, loss.hours, loss.lost_hours)
+                for loss in losses[:SHOWN_LOSSES]
+            ),
         )
         note = Sentence("Over the windows shown here, of the newest seven days; all of them: interfere observe losses.")
         parts.append(Section("Worst victims of the week", (table, note), anchor="losses"))
@@ -244,73 +238,25 @@ def scope_path(scope: str) -> str:
     return f"/?{urlencode({'scope': scope})}"
 
 
-def measured_windows(entries: Iterable[LogEntry]) -> list[MeasuredWindow]:
-    """Return the windows in company that count, oldest first.
-
-    Windows of steps are held against the median rate alone of the same workload on the same device type and mode,
-    among the same entries; without such a window they are left out.
-    """
-    counted = [
-        each.observation
-        for each in sorted(entries, key=lambda entry: entry.sequence)
-        if isinstance(each.observation, Progress)
-        and not each.rolled_back
-        and each.result is not ObservationResult.REJECTED
-    ]
-    alone: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for each in counted:
-        if not each.company and each.steps > 0:
-            alone[_kind(each)].append(_rate(each))
-    found = []
-    for each in counted:
-        slowdown = each.slowdown
-        if math.isnan(slowdown) and each.steps > 0 and (rates := alone.get(_kind(each))):
-            slowdown = median(rates) / _rate(each)
-        if each.company and slowdown > 0:
-            found.append(MeasuredWindow(each, slowdown))
-    return found
-
-
-def largest_losses(windows: Sequence[MeasuredWindow]) -> list[tuple[str, str, str, float, float]]:
-    """Return workload, company, device type, hours and lost hours of the newest seven days, the largest loss first."""
-    newest_s = max((each.progress.end_s for each in windows), default=0.0)
-    sums: defaultdict[tuple[str, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for one, slowdown in windows:
-        if one.end_s >= newest_s - WEEK_S:
-            hours = (one.end_s - one.start_s) / 3600
-            of_pair = sums[one.workload, " + ".join(sorted(one.company)), one.device_type]
-            of_pair[0] += hours
-            of_pair[1] += hours * (1 - 1 / slowdown)
-    rows = [(*key, hours, lost) for key, (hours, lost) in sums.items()]
-    return sorted(rows, key=lambda row: -row[4])
-
-
-def _kind(one: Progress) -> tuple[str, str, str]:
-    return one.workload, one.device_type, one.mode.value
-
-
-def _rate(one: Progress) -> float:
-    return one.steps / (one.end_s - one.start_s)
-
-
 def _tiles_of_model(model: ModelInfo) -> Tiles:
-    age = datetime.fromisoformat(model.created_at) if model.created_at else None
+    created = datetime.fromisoformat(model.created_at) if model.created_at else None
+    detail = f"{model.model}, {created:%Y-%m-%d}" if created else model.model
     return Tiles(
         (
-            Tile(value=model.version, label="model", detail=f"{model.model}, {age:%Y-%m-%d}" if age else model.model),
+            Tile(value=model.version, label="model", detail=detail),
             Tile(value=float(model.online.observations), form=COUNT, label="windows observed"),
         )
     )
 
 
 def _name(each: Checked) -> str:
-    one = each.window.progress
+    one = each.logged.window
     return f"{one.workload} beside {' + '.join(one.company)} on {one.device_type}"
 
 
 def _plot(known: Sequence[Checked]) -> LinePlot:
     points = tuple(
-        Point(each.window.slowdown, each.predicted, each.low, each.high, f"{_name(each)}: {each.window.slowdown:.2f} ×")
+        Point(each.logged.slowdown, each.predicted, each.low, each.high, f"{_name(each)}: {each.logged.slowdown:.2f} ×")
         for each in known
     )
     return LinePlot(
@@ -327,13 +273,13 @@ def _pairs_table(known: Sequence[Checked]) -> Table:
     """Return one row a kind of pair: its windows, what they measured, and what is predicted."""
     grouped: defaultdict[tuple[str, str, str], list[Checked]] = defaultdict(list)
     for each in known:
-        one = each.window.progress
+        one = each.logged.window
         grouped[one.workload, " + ".join(one.company), one.device_type].append(each)
     rows = [
         (
             *names,
             float(len(group)),
-            median(each.window.slowdown for each in group),
+            median(each.logged.slowdown for each in group),
             Estimate(group[-1].predicted, group[-1].low, group[-1].high),
         )
         for names, group in grouped.items()

@@ -29,6 +29,7 @@ from interfere.errors import InterfereError, UnavailableError
 from interfere.records import NAN
 from interfere.reports.document import Document
 from interfere.reports.html_page import SITE_POLICY, Site, html_page
+from interfere.store.observed_table import LoggedWindow, counted_windows, is_in_company
 
 PERIOD_S = 2.0
 MAX_PAGES = 64  # kept for the browsers that watch them
@@ -169,7 +170,9 @@ def _decision(client: PolicyClient, query: QueryParams) -> Document:
 
 def _predictions(client: PolicyClient, _: QueryParams) -> Document:
     log = client.observation_log(limit=LOG_ENTRIES)
-    return pages.predictions(log, _check(client, pages.measured_windows(log.entries)))
+    entries = sorted(log.entries, key=lambda entry: entry.sequence)
+    windows = [logged for logged in counted_windows(entries) if is_in_company(logged)]
+    return pages.predictions(log, _check(client, windows))
 
 
 def _models(client: PolicyClient, _: QueryParams) -> Document:
@@ -184,13 +187,15 @@ _PAGES: dict[str, Callable[[PolicyClient, QueryParams], Document]] = {
 }
 
 
-def _check(client: PolicyClient, windows: Sequence[pages.MeasuredWindow]) -> list[pages.Checked]:
+def _check(client: PolicyClient, windows: Sequence[LoggedWindow]) -> list[pages.Checked]:
     """Return each window with what the server predicts for it now: one call a device type and mode."""
-    kinds = dict.fromkeys((each.progress.device_type, each.progress.mode) for each in windows)
+    kinds = dict.fromkeys((each.window.device_type, each.window.mode) for each in windows)
     known: dict[tuple[object, ...], tuple[float, float, float]] = {}
     for device_type, mode in kinds:
         asked = dict.fromkeys(
-            (one.workload, *one.company) for one, _ in windows if (one.device_type, one.mode) == (device_type, mode)
+            (one.workload, *one.company)
+            for one in (each.window for each in windows)
+            if (one.device_type, one.mode) == (device_type, mode)
         )
         jobs = [name for companies in asked for name in companies]  # a workload beside itself is two jobs
         pairs, first = [], 0
@@ -203,5 +208,5 @@ def _check(client: PolicyClient, windows: Sequence[pages.MeasuredWindow]) -> lis
     return [
         pages.Checked(each, *known.get((one.device_type, one.mode, (one.workload, *one.company)), (NAN, NAN, NAN)))
         for each in windows
-        for one in (each.progress,)
+        for one in (each.window,)
     ]

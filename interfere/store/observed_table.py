@@ -26,6 +26,7 @@ from interfere.records import (
     MIN_SLOWDOWN,
     GroupMeasurement,
     JobProfile,
+    LogEntry,
     ObservationResult,
     PairMeasurement,
     PairStatus,
@@ -180,13 +181,12 @@ class PairLoss(NamedTuple):
     lost_hours: float  # hours in which the same work takes no time alone
 
 
-def largest_losses(store: Store, *, within_s: float = math.inf) -> list[PairLoss]:
-    """Return what each pair and group has cost its victim, the largest loss first.
+def pair_losses(logged: Iterable[LoggedWindow], *, within_s: float = math.inf) -> list[PairLoss]:
+    """Return what each pair and group has cost its victim by these windows, the largest loss first.
 
     `within_s`: only windows that ended so many seconds before the newest one, or later.
     """
-    logged, _ = logged_windows(store)
-    shared = [each for each in logged if each.window.company and MIN_SLOWDOWN <= each.slowdown <= MAX_SLOWDOWN]
+    shared = [each for each in logged if is_in_company(each)]
     newest_s = max((each.window.end_s for each in shared), default=0.0)
     found: dict[_RowKey, list[tuple[float, float]]] = {}
     for each in shared:
@@ -241,8 +241,9 @@ def _slowdowns_by_row(
 ) -> dict[_RowKey, WindowSlowdowns]:
     """Return the slowdowns that windows with neighbours report, by the row of the table that they belong to."""
     by_row: dict[_RowKey, WindowSlowdowns] = {}
-    for sequence, window, is_outlier, slowdown in windows:
-        if window.company and MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN:
+    for logged in windows:
+        sequence, window, is_outlier, slowdown = logged
+        if is_in_company(logged):
             key = _RowKey(window.workload, tuple(sorted(window.company)), window.device_type, window.mode)
             change = changes.get((window.device_type, window.mode))
             reported = by_row.setdefault(key, WindowSlowdowns())
@@ -254,25 +255,35 @@ def _slowdowns_by_row(
 
 
 def logged_windows(store: Store, up_to: int | None = None) -> tuple[list[LoggedWindow], int]:
-    """Return the windows of the log that count, oldest first, and the sequence number of its last entry.
+    """Return the windows of the log that count, oldest first, and the sequence number of its last entry."""
+    rollbacks = store.observations.rollbacks(up_to=up_to)
+    entries = list(store.observations.entries(up_to=up_to))
+    kept = (each for each in entries if not any(undone.covers(each.sequence, each.observation) for undone in rollbacks))
+    return counted_windows(kept), entries[-1].sequence if entries else 0
+
+
+def counted_windows(entries: Iterable[LogEntry]) -> list[LoggedWindow]:
+    """Return the windows of log entries that count. The entries and the windows are oldest first.
 
     Windows that were rolled back, and those of reporters who are muted when they come, do not count.
     """
-    rollbacks = store.observations.rollbacks(up_to=up_to)
     windows: list[tuple[int, Progress, bool]] = []
     muted: set[str] = set()
-    last_sequence = 0
-    for entry in store.observations.entries(up_to=up_to):
-        last_sequence, observation = entry.sequence, entry.observation
-        if any(rollback.covers(entry.sequence, observation) for rollback in rollbacks):
+    for entry in entries:
+        observation = entry.observation
+        if entry.rolled_back:
             continue
         if isinstance(observation, ReporterWeight):
             (muted.discard if observation.weight > 0 else muted.add)(observation.reporter)
         elif isinstance(observation, Progress) and observation.reporter not in muted:
             windows.append((entry.sequence, observation, entry.result is ObservationResult.QUARANTINED))
     solo_rates = _solo_rates(window for _, window, _ in windows)
-    logged = [LoggedWindow(*each, _window_slowdown(each[1], solo_rates)) for each in windows]
-    return logged, last_sequence
+    return [LoggedWindow(*each, _window_slowdown(each[1], solo_rates)) for each in windows]
+
+
+def is_in_company(logged: LoggedWindow) -> bool:
+    """Return whether a window tells the slowdown of a job beside others."""
+    return bool(logged.window.company) and MIN_SLOWDOWN <= logged.slowdown <= MAX_SLOWDOWN
 
 
 def _solo_rates(windows: Iterable[Progress]) -> dict[_JobKey, float]:

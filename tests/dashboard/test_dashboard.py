@@ -19,10 +19,11 @@ from playwright.sync_api import expect as eventually
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
-from interfere.dashboard.pages import MAX_ROWS, largest_losses, measured_windows, overview
-from interfere.records import Device, Job, Limits, LogEntry, ObservationResult, Progress, Snapshot
+from interfere.dashboard.pages import MAX_ROWS, overview
+from interfere.records import Device, Job, Limits, Snapshot
 from interfere.reports.html_page import html_page
 from interfere.serving.server import RunningServer, start_server
+from interfere.store.observed_table import counted_windows, is_in_company, pair_losses
 from tests.dashboard.axe import need
 from tests.models import DEVICE_TYPE, WORKLOADS, expected, publish
 from tests.serving.test_observations import window
@@ -37,18 +38,15 @@ PATHS = ("/", "/predictions", "/models")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    folder = tmp_path_factory.mktemp("dashboard")
-    settings = Settings(
-        model=publish(folder / "model"),
-        work=folder / "work",
-        port=0,
-        grace_s=1.0,
-        decision_workers=0,
-        metrics_port=0,
-    )
-    running = start_server(settings)
+    running = start_server(settings_in(tmp_path_factory.mktemp("dashboard")))
     yield running
     running.stop()
+
+
+def settings_in(folder: Path) -> Settings:
+    """A model to serve, and a port that the system chooses."""
+    work = folder / "work"
+    return Settings(model=publish(folder / "model"), work=work, port=0, grace_s=1.0, decision_workers=0, metrics_port=0)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +68,7 @@ def client(server: RunningServer) -> Iterator[PolicyClient]:
 
 
 def decided(k: int) -> Snapshot:
-    """Six jobs for three devices, one of which holds a job that nobody may join."""
+    """Five jobs for three devices, one of which holds a job that nobody may join."""
     pending = tuple(Job(id=f"j{k}-{n}", workload=WORKLOADS[n % 4]) for n in range(5))
     resident = Job(id=f"{NASTY}{k}", workload="gemm")
     devices = (
@@ -174,7 +172,7 @@ def test_a_decision_is_told_with_its_alternatives(client: PolicyClient, open_pag
 def test_predictions_stand_beside_what_was_measured(client: PolicyClient, open_page: Callable[..., Page]) -> None:
     page = open_page("/predictions")
     log = client.observation_log(limit=1000)
-    windows = measured_windows(log.entries)
+    windows = [one for one in counted_windows(log.entries[::-1]) if is_in_company(one)]
     assert len(windows) == 27
     rows = {
         tuple(row.locator("th, td").all_inner_texts()[:3]): row.locator("th, td").all_inner_texts()
@@ -185,7 +183,8 @@ def test_predictions_stand_beside_what_was_measured(client: PolicyClient, open_p
         told = rows[victim, "gemm", DEVICE_TYPE]
         assert told[5].startswith(f"{answer.median[0]:.2f}")
     worst = page.locator("#losses tbody tr").first.locator("th, td").all_inner_texts()
-    assert worst[:2] == list(largest_losses(windows)[0][:2])
+    loss, *_ = pair_losses(windows)
+    assert worst[:2] == [loss.victim, " + ".join(loss.company)]
     assert page.locator("#measured svg .symbol").count() >= 27
 
 
@@ -253,14 +252,7 @@ def test_nothing_can_be_changed(address: str) -> None:
 
 
 def test_a_server_that_is_away_is_told_and_found_again(browser: Browser, tmp_path: Path) -> None:
-    settings = Settings(
-        model=publish(tmp_path / "model"),
-        work=tmp_path / "work",
-        port=0,
-        grace_s=1.0,
-        decision_workers=0,
-        metrics_port=0,
-    )
+    settings = settings_in(tmp_path)
     first = start_server(settings)
     for address in started(first.address):
         page = browser.new_page()
@@ -273,24 +265,6 @@ def test_a_server_that_is_away_is_told_and_found_again(browser: Browser, tmp_pat
         eventually(page.locator("h1")).to_have_text("Scope default", timeout=1000 * PATIENCE_S)
         again.stop()
         page.close()
-
-
-def test_windows_of_steps_are_held_against_the_rate_alone() -> None:
-    """A victim at 60 steps a second alone and 40 in company is 1.5 times slower."""
-    windows: list[Progress] = [
-        window("alone", "gemm", steps=600.0),
-        window("shared", "gemm", "stream", steps=400.0),
-        window("unknown", "infer", "stream", steps=400.0),
-    ]
-    entries = [
-        LogEntry(sequence=k, observation=each, result=ObservationResult.APPLIED, reason="", received_s=0.0)
-        for k, each in enumerate(windows)
-    ]
-    (found,) = measured_windows(entries)
-    assert found.progress.observation_id == "shared"
-    assert found.slowdown == pytest.approx(1.5)
-    ((*_, hours, lost),) = largest_losses([found])
-    assert lost == pytest.approx(hours / 3)
 
 
 def test_a_page_of_a_large_cluster_is_bounded(client: PolicyClient) -> None:

@@ -9,7 +9,7 @@ import pytest
 from interfere.data.tables import read_table, write_table
 from interfere.errors import UnfitError
 from interfere.records import ObservationResult, PairStatus, Progress, ReporterWeight, Rollback
-from interfere.store.observed_table import largest_losses, observed_table
+from interfere.store.observed_table import logged_windows, observed_table, pair_losses
 from interfere.store.rows import NewObservation
 from interfere.store.sqlite.store import SqliteStore
 from tests.store.conformance import MEMORY, OUTCOME, append
@@ -159,10 +159,11 @@ def test_losses_are_the_hours_of_the_work_that_alone_would_take_no_time(store: S
     append(store, window(5, "c", steps=5.0), window(6, "b", "a", slowdown=1.25), window(7, "a", "c", slowdown=1.1))
     append(store, window(8, "a", "c", slowdown=3.0))
     append(store, Rollback(observation_id="back", to_sequence=8, reason="wrong"))
-    worst, small, least = largest_losses(store)
+    logged, _ = logged_windows(store)
+    worst, small, least = pair_losses(logged)
     assert (worst.victim, worst.company, worst.device_type, worst.windows) == ("a", ("b",), DEVICE, 4)
     assert (worst.hours, worst.slowdown, worst.lost_hours) == pytest.approx((4 * hours, 2.0, 2 * hours))
     assert (small.victim, small.lost_hours) == ("b", pytest.approx(2 * hours * 0.2))
     assert (least.victim, least.company, least.slowdown) == ("a", ("c",), pytest.approx(1.1))
-    newest = largest_losses(store, within_s=15.0)  # of the windows that end at 70 and 80 s
+    newest = pair_losses(logged, within_s=15.0)  # of the windows that end at 70 and 80 s
     assert sorted((each.victim, each.windows) for each in newest) == [("a", 1), ("b", 1)]
