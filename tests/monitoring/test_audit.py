@@ -354,7 +354,7 @@ def test_by_pod_nothing_can_be_compared_and_a_hint_names_the_label_that_recurs(
     ],
 )
 def test_settings_that_cannot_be_are_refused(options: dict[str, object], part: str) -> None:
-    from interfere.commands.monitoring.monitoring_options import monitoring_settings
+    from interfere.commands.monitoring.options import monitoring_settings
 
     given = {"progress": "", "by": "pod", "label_map": None, "device": "", "mode": "mps", "cell": "1h"}
     given |= {"min_window": "60s", "exporter_delay": "0s", "step": "15s"} | options

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 import yaml
 
-from interfere.commands.monitoring import audit as command
-from interfere.commands.monitoring.audit import replay_with_match
 from interfere.monitoring.audit import audit_document as wording
 from interfere.monitoring.audit.advice import CompanyChange, choose_separations, hours_apart
 from interfere.monitoring.audit.audit import AuditReport, AuditSums, audit
@@ -29,6 +27,8 @@ from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.objects.reading import read_pod
 from interfere.serving.adapters.slurm.jobs import SlurmJob, is_safe
 from interfere.sim.beliefs import MatrixPredictor
+from interfere.study import recorded_jobs
+from interfere.study.recorded_jobs import replay_with_match
 from tests.monitoring.conftest import SETTINGS
 from tests.monitoring.recorded_site import RecordedSite
 from tests.monitoring.simulated_site import DEVICE_TYPE, WORKLOADS, WORST, SimulatedSite, planted_slowdown
@@ -352,7 +352,7 @@ def test_of_a_long_time_the_newest_starts_are_replayed_and_the_gain_is_a_weeks(m
     for k in range(6):
         times += [("g0", (f"a{k}", f"b{k}"), 10 * k, 10 * k + 10), ("g1", (f"c{k}", f"d{k}"), 10 * k, 10 * k + 10)]
     whole = replay_with_match(recorded(times, TABLE))  # type: ignore[arg-type]
-    monkeypatch.setattr(command, "MAX_DECISIONS", 8)
+    monkeypatch.setattr(recorded_jobs, "MAX_DECISIONS", 8)
     newest = replay_with_match(recorded(times, TABLE))  # type: ignore[arg-type]
     assert whole is not None
     assert newest is not None

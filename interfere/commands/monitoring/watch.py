@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from interfere.commands.monitoring.monitoring_options import TokenFile, describe_candidates, monitoring_settings
+from interfere.commands.monitoring.options import TokenFile, describe_candidates, monitoring_settings
 from interfere.commands.options import DEFAULT_WORK, Target, Work, connect, with_options
 from interfere.commands.output import JsonFlag, emit, progress_note
 
