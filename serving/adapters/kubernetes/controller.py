@@ -1,9 +1,7 @@
 """The controller's process: threads that watch, hold the lease and release overdue pods, and the loop of rounds.
 
 Law: whatever fails in one thread, the others go on. Releasing needs none of them.
-One replica decides, the others stand by (leader election by a Lease, coordination.k8s.io/v1). The rule is client-go's:
-whoever writes its name with the resourceVersion that it read holds the lease until `lease_s` after its last renewal, by
-the clock of whoever looks. A leader stops deciding after two thirds of that.
+One replica decides, the others stand by.
 """
 
 import logging
@@ -14,13 +12,13 @@ import time
 from collections.abc import Callable
 
 from interfere.client import PolicyClient
-from interfere.errors import ConflictError, InterfereError, NotFoundError
+from interfere.errors import InterfereError, NotFoundError
 from interfere.serving.adapters.kubernetes.api_server.calls import CLASSES, SLICES, ClusterApi
 from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
+from interfere.serving.adapters.kubernetes.lease import Lease
 from interfere.serving.adapters.kubernetes.marks import MAX_BODY, READ_EVERY_S, MarkStore, read_by
-from interfere.serving.adapters.kubernetes.objects.values import timestamp
 from interfere.serving.adapters.kubernetes.port import PATHS, KubernetesPort
-from interfere.serving.adapters.kubernetes.records import JsonObject, Pod
+from interfere.serving.adapters.kubernetes.records import Pod
 from interfere.serving.adapters.kubernetes.releasing import release_pods
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from interfere.serving.adapters.kubernetes.writes import PodChange
@@ -31,7 +29,6 @@ from interfere.serving.http_server import Answer, HttpServer, Request, healthy
 
 _log = logging.getLogger("interfere.kubernetes")
 RELEASE_EVERY_S = 3.0
-LEASE_NAME = "interfere-controller"
 
 
 def controller_metrics() -> AdapterMetrics:
@@ -54,11 +51,11 @@ class Controller:
         self.marks = MarkStore(settings.lookback_s)
         self.cluster = Cluster(api, PATHS, self.stop)
         holder = f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
-        self._lease = Lease(api, settings.namespace, LEASE_NAME, holder, settings.lease_s)
         self._prometheus = read_by(settings) if settings.prometheus else None
         port = KubernetesPort(
             settings, api, self.cluster, self.metrics, lambda: dry_run or self._lease.held, dry_run=dry_run
         )
+        self._lease = Lease(api, settings.namespace, holder, settings.lease_s, decided_s=lambda: port.decided_s)
         marks = CombinedMarks[Pod](self.marks, *filter(None, [self._prometheus]))
         self.advisor = Advisor(port, client, marks, settings, self.metrics)
 
@@ -128,79 +125,3 @@ class Controller:
         thread = threading.Thread(target=repeat, args=(name, interval_s, act, self.stop), name=name, daemon=True)
         thread.start()
         return thread
-
-
-class Lease:
-    """The lease of the controller (coordination.k8s.io/v1), as one replica sees it."""
-
-    def __init__(self, api: ClusterApi, namespace: str, name: str, holder: str, lease_s: float) -> None:
-        self._api, self._holder, self._lease_s = api, holder, lease_s
-        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._name, self._renewed_s = name, -1e18
-        self._seen: tuple[str, str] = ("", "")  # holder and time of renewal that were last read
-        self._seen_s = -1e18  # when they were first read, on the local clock
-
-    @property
-    def held(self) -> bool:
-        """Whether this replica holds the lease, so that it may decide."""
-        return time.monotonic() - self._renewed_s < self._lease_s * 2 / 3
-
-    def try_hold(self) -> bool:
-        """Renew the lease, or take it where its holder is gone. Returns whether this replica holds it; after an
-        error it does not."""
-        started_s = time.monotonic()
-        try:
-            if self._write():
-                self._renewed_s = started_s
-        except ConflictError:
-            pass  # another replica was faster
-        except InterfereError as error:
-            _log.warning("the lease is not renewed: %s", error.one_line)
-        return self.held
-
-    def release(self) -> None:
-        """Give the lease back, so that another replica need not wait for it to expire."""
-        if not self.held:
-            return
-        try:
-            row = self._api.call("GET", f"{self._path}/{self._name}")
-            if row["spec"].get("holderIdentity") == self._holder:
-                row["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
-                self._api.call("PUT", f"{self._path}/{self._name}", body=row)
-        except InterfereError:
-            pass  # it expires by itself
-        self._renewed_s = -1e18
-
-    def _write(self) -> bool:
-        try:
-            row = self._api.call("GET", f"{self._path}/{self._name}")
-        except NotFoundError:
-            self._api.call("POST", self._path, body=self._body({}))
-            return True
-        spec = row.get("spec") or {}
-        holder, renewed = str(spec.get("holderIdentity") or ""), str(spec.get("renewTime") or "")
-        if (holder, renewed) != self._seen:
-            self._seen, self._seen_s = (holder, renewed), time.monotonic()
-        expired = time.monotonic() - self._seen_s > float(spec.get("leaseDurationSeconds") or self._lease_s)
-        if holder not in ("", self._holder) and not expired:
-            return False
-        self._api.call("PUT", f"{self._path}/{self._name}", body=self._body(row))
-        return True
-
-    def _body(self, row: JsonObject) -> JsonObject:
-        """Return the lease in this replica's name. Fields written by other clients and the resourceVersion are kept."""
-        now, spec = timestamp(time.time()), row.get("spec") or {}
-        is_renewal = spec.get("holderIdentity") == self._holder
-        return {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {**(row.get("metadata") or {}), "name": self._name},
-            "spec": {
-                **spec,
-                "holderIdentity": self._holder,
-                "leaseDurationSeconds": max(1, round(self._lease_s)),
-                "renewTime": now,
-                "acquireTime": (spec.get("acquireTime") if is_renewal else None) or now,
-                "leaseTransitions": int(spec.get("leaseTransitions") or 0) + (bool(row) and not is_renewal),
-            },
-        }

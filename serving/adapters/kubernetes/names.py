@@ -12,6 +12,7 @@ WORKLOAD = f"{PREFIX}workload"
 MEMORY_GIB = f"{PREFIX}memory-gib"
 MAX_SLOWDOWN = f"{PREFIX}max-slowdown"
 OPT_OUT = f"{PREFIX}opt-out"  # "true": never gated, never advised
+MAX_WAIT_S = f"{PREFIX}max-wait-seconds"  # a pod that was decided to wait is left to Kubernetes after that
 DEVICE_CLASS = f"{PREFIX}device-class"  # of the pod's claim, in place of the adapter's setting
 
 # What the adapter writes on pods.
@@ -21,7 +22,7 @@ DECISION = f"{PREFIX}decision"
 SLOWDOWN = f"{PREFIX}predicted-slowdown"
 PARTNER = f"{PREFIX}partner"
 REASON = f"{PREFIX}reason"
-DECIDED_AT = f"{PREFIX}decided-at"  # unix seconds
+DECIDED_AT = f"{PREFIX}decided-at"  # unix seconds; on the lease too: of the newest decision about any pod
 TRIES = f"{PREFIX}tries"
 ADVICE = f"{PREFIX}advice"  # observe-only: where the pod would have been placed
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from interfere.records import Plan
+from interfere.reports.numbers import count_noun
 from interfere.serving.adapters.kubernetes import names, writes
 from interfere.serving.adapters.kubernetes.api_server.calls import (
     CLAIMS,
@@ -21,21 +22,21 @@ from interfere.serving.adapters.kubernetes.api_server.calls import (
     apply_changes,
 )
 from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
+from interfere.serving.adapters.kubernetes.claims import claim_sizes, memory_bytes, seats_bytes
 from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
 from interfere.serving.adapters.kubernetes.problem import (
     ClusterProblem,
     build,
-    default_share,
     gpu_index,
     number,
     place_of,
     within_free_resources,
 )
-from interfere.serving.adapters.kubernetes.records import ClusterState, JsonObject, Pod, PodState
+from interfere.serving.adapters.kubernetes.records import ClusterState, GpuSource, JsonObject, Pod, PodState
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from interfere.serving.adapters.kubernetes.writes import PodChange, Write, WriteKind
 from interfere.serving.adapters.metrics import AdapterMetrics
-from interfere.serving.adapters.observations import DecidedJob, Rejection
+from interfere.serving.adapters.observations import DecidedJob, Decision, Rejection
 from interfere.serving.adapters.problem import STARTS
 from interfere.serving.adapters.round import PlannedChanges, Reading, decisions_of
 from interfere.serving.adapters.windows import Place, Run
@@ -43,6 +44,8 @@ from interfere.serving.adapters.windows import Place, Run
 _log = logging.getLogger("interfere.kubernetes")
 GPU_PATHS = (PODS, NODES, SLICES, CLAIMS)  # objects that state which GPUs exist and which pods hold them
 PATHS = (*GPU_PATHS, VOLUME_CLAIMS, VOLUMES)
+MAX_REASONS = 100  # written in one round; a reason that is left out comes with a later one
+IMPOSSIBLE = "no GPU of the cluster could take it, even an empty one (memory, selectors, taints, volumes, CPU)"
 SETTLE_S = 5.0  # marks are sent once a second, and a round sees a pod's end a moment later
 ADVISED_WITHIN_S = 300.0  # a pod that was bound before its advice is still advised for that long
 _END_REASONS = {"Succeeded": "completed", "OOMKilled": "out of memory", "Evicted": "evicted", "Error": "failed"}
@@ -67,6 +70,7 @@ class KubernetesPort:
         self._settings, self._api, self._cluster = settings, api, cluster
         self._metrics, self._may_write, self._observes = metrics, may_write, settings.mode is Mode.OBSERVE
         self._gated, self._now_s = 0, 0.0
+        self.decided_s = 0.0  # when pods were decided last, in unix seconds
         self._state = ClusterState(pods=(), nodes=(), gpus=())
 
     def read(self) -> Reading[Pod, PodChange]:
@@ -111,23 +115,40 @@ class KubernetesPort:
 
     def planned_changes(self, problem: ClusterProblem, plan: Plan | None) -> PlannedChanges[Pod, PodChange]:
         """Place pods, and note why others wait; in a cluster that is only observed, note the advice."""
-        if plan is None:
-            return PlannedChanges(decisions=(), changes=())
-        actions = within_free_resources(problem, plan.actions)
-        decisions = decisions_of(actions, problem.candidates_by_id, plan.decision_id)
-        placed, others = list[PodChange](), list[PodChange]()
+        actions = within_free_resources(problem, plan.actions) if plan is not None else ()
+        decisions = decisions_of(actions, problem.candidates_by_id, plan.decision_id if plan is not None else "")
+        now_s = self._now_s
+        if self._observes:
+            advice = tuple(writes.advise(each, now_s) for each in decisions if _is_new(each.job))
+            return PlannedChanges(decisions=decisions, changes=advice)
+        placed, others = self._placements(problem, decisions), list[PodChange | None]()
+        claims, sizes = self._state.claims_by_key, claim_sizes(self._state.gpus)
+        for pod in problem.impossible:
+            claim = claims.get(pod.claim_key)
+            others.append(writes.release(pod, claim, IMPOSSIBLE, self._settings, sizes, now_s))
+        others += [writes.wait(each, now_s) for each in decisions if each.action.kind not in STARTS]
+        for pod, reason in reasons_in_line(problem, self._state, decisions):
+            others.append(writes.wait_in_line(pod, reason, now_s))
+        self.decided_s = now_s
+        changes = [change for change in others if change is not None][:MAX_REASONS]
+        return PlannedChanges(decisions=decisions, changes=(*placed, *changes))
+
+    def _placements(self, problem: ClusterProblem, decisions: Sequence[Decision[Pod]]) -> list[PodChange]:
+        """Return the changes that send pods to their GPUs, each with the memory that its claim asks for."""
         claims, nodes = self._state.claims_by_key, {node.name: node for node in self._state.nodes}
-        share, now_s = default_share(self._state.gpus), self._now_s
+        starts: dict[str, list[Decision[Pod]]] = {}
         for each in decisions:
-            if self._observes:
-                if _is_new(each.job):
-                    others.append(writes.advise(each, now_s))
-            elif each.action.kind in STARTS:
-                gpu, claim = problem.gpus[each.action.device_id], claims.get(each.job.claim_key)
-                placed.append(writes.place(each, gpu, nodes[gpu.node], claim, self._settings, share, now_s))
-            elif (change := writes.wait(each, now_s)) is not None:
-                others.append(change)
-        return PlannedChanges(decisions=decisions, changes=(*placed, *others))
+            if each.action.kind in STARTS:
+                starts.setdefault(each.action.device_id, []).append(each)
+        changes = []
+        for device_id, on_it in starts.items():
+            gpu, residents = problem.gpus[device_id], problem.residents[device_id]
+            wanted = [memory_bytes(each.job, problem.default_bytes) for each in on_it]
+            amounts = seats_bytes(gpu, [job.memory_peak_bytes for job in residents], wanted)
+            for each, amount in zip(on_it, amounts, strict=True):
+                claim = claims.get(each.job.claim_key)
+                changes.append(writes.place(each, gpu, nodes[gpu.node], claim, self._settings, amount, self._now_s))
+        return changes
 
     def apply(self, changes: Sequence[PodChange]) -> tuple[Rejection, ...]:
         """Carry out changes of pods at the API server, unless another replica decides by now."""
@@ -144,6 +165,24 @@ class KubernetesPort:
             self._cluster.collections[CLAIMS].put(row)
         elif write.kind is WriteKind.DELETE_CLAIM:
             self._cluster.collections[CLAIMS].remove(write.namespace, write.name)
+
+
+def reasons_in_line(
+    problem: ClusterProblem, state: ClusterState, decisions: Sequence[Decision[Pod]]
+) -> Iterator[tuple[Pod, str]]:
+    """Yield the pods that no request was about, each with the reason why it waits once these decisions are done."""
+    for pod in problem.unadmitted:
+        yield pod, "no node with a free seat admits it now (selectors, taints, volumes, CPU or host memory)"
+    started = [each.action.device_id for each in decisions if each.action.kind in STARTS]
+    usable, seats = {node.name for node in state.nodes if node.usable}, dict[GpuSource | None, str]()
+    for source in {pod.source for pod in problem.behind}:
+        gpus = [gpu for gpu in state.gpus if gpu.source is source and gpu.node in usable]
+        offered = {gpu.id: problem.gpus[gpu.id] for gpu in gpus if gpu.id in problem.gpus}
+        free = sum(gpu.seats - len(problem.residents[name]) - started.count(name) for name, gpu in offered.items())
+        taken = f"{free} of them free" if free else "all taken"
+        seats[source] = f"{sum(gpu.seats for gpu in gpus)} seats on {count_noun(len(gpus), 'GPU')}, {taken}"
+    for k, pod in enumerate(problem.behind, start=len(problem.candidates) - len(started)):
+        yield pod, f"{seats[pod.source]}; {k} before it"
 
 
 def _is_new(pod: Pod) -> bool:

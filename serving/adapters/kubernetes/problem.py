@@ -17,11 +17,13 @@ from interfere.records import NAN, Action, ActionKind, Device, Job, Snapshot
 from interfere.records.cluster import DEFAULT_SEATS
 from interfere.serving.adapters import problem as shared
 from interfere.serving.adapters.kubernetes import names
-from interfere.serving.adapters.kubernetes.constraints import FreeResources, free_resources, pools
+from interfere.serving.adapters.kubernetes.claims import claim_sizes, memory_bytes
+from interfere.serving.adapters.kubernetes.constraints import FreeResources, admits, free_resources, pools
 from interfere.serving.adapters.kubernetes.records import (
     AllocatedDevice,
     Claim,
     ClusterState,
+    Constraints,
     Gpu,
     GpuSource,
     Pod,
@@ -31,6 +33,7 @@ from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, M
 from interfere.serving.adapters.problem import STARTS, Problem, first_reason, horizon
 
 ONLY_TO_GATE = ("claim template", "other gates", "other scheduler")  # what would have been best is said all the same
+INVALID = f"its annotations {names.PREFIX}* are not valid"
 DeviceKey = tuple[str, str, str]  # driver, pool, name
 
 
@@ -39,7 +42,11 @@ class ClusterProblem(Problem[Pod]):
     """The decision problem of a cluster at one moment."""
 
     gpus: dict[str, Gpu]  # the GPUs of the snapshot, by id
+    residents: dict[str, tuple[Job, ...]]  # of each of them
     free: Mapping[str, FreeResources]  # what each node can still take
+    unadmitted: tuple[Pod, ...]  # that no node with a free seat admits now
+    impossible: tuple[Pod, ...]  # that no GPU of the cluster could take if it were empty
+    default_bytes: float  # memory of a pod that names none
 
 
 def _node_of(pod: Pod, now_s: float, settings: KubernetesSettings) -> str:
@@ -76,7 +83,7 @@ def build(
     placed.
     """
     # 1. Who may be advised.
-    claims, left, default_bytes = state.claims_by_key, Counter[str](), default_share(state.gpus).bytes
+    claims, left, default_bytes = state.claims_by_key, Counter[str](), claim_sizes(state.gpus).seat_bytes
     advised: list[tuple[Pod, Job]] = []
     for pod in state.pods:
         if not (pod.pending or pod.uid in hypothetical) or not pod.workload or is_placed(pod, now_s, settings):
@@ -84,9 +91,11 @@ def build(
         reason = exclusion_reason(pod, claims.get(pod.claim_key), settings, now_s)
         record = None if reason else job_record(pod, default_bytes, now_s, settings)
         if record is None:
-            left[reason or "annotations"] += 1
+            left[reason or INVALID] += 1
         else:
             advised.append((pod, record))
+    impossible = _impossible(advised, state) if settings.mode is Mode.GATE else set[str]()
+    possible = [(pod, job) for pod, job in advised if pod.uid not in impossible]
     advised.sort(key=lambda pair: (-pair[0].priority, pair[0].created_s, pair[0].id))
     # 2. The devices that have a free seat, and their residents.
     nameable = {node.name for node in state.nodes if dict(node.labels).get(names.HOSTNAME)}
@@ -99,9 +108,9 @@ def build(
     taken = (pod for pod in state.pods if pod.uid not in hypothetical and not pod.ended)
     free = free_resources(state.nodes, ((_node_of(pod, now_s, settings), pod.constraints) for pod in taken))
     pool_of, allowed = pools(
-        ((pod.source, pod.constraints) for pod, _ in advised), state.nodes, (gpu for gpu, _ in devices), free
+        ((pod.source, pod.constraints) for pod, _ in possible), state.nodes, (gpu for gpu, _ in devices), free
     )
-    pooled = [(pod, replace(job, pools=allowed[pod.source, pod.constraints])) for pod, job in advised]
+    pooled = [(pod, replace(job, pools=allowed[pod.source, pod.constraints])) for pod, job in possible]
     able = [(pod, job) for pod, job in pooled if job.pools]
     left["no node admits it"] += len(pooled) - len(able)
     # 4. As many pods as may be decided at once.
@@ -116,9 +125,13 @@ def build(
     return ClusterProblem(
         snapshot=snapshot,
         candidates=tuple(pod for pod, _ in candidates),
-        behind=tuple(pod for pod, _ in behind) + tuple(pod for pod, job in pooled if not job.pools),
+        behind=tuple(pod for pod, _ in behind),
+        unadmitted=tuple(pod for pod, job in pooled if not job.pools),
+        impossible=tuple(pod for pod, _ in advised if pod.uid in impossible),
+        default_bytes=default_bytes,
         left_out=+left,
         gpus={gpu.id: gpu for gpu, _ in devices},
+        residents={gpu.id: residents for gpu, residents in devices},
         free=free,
     )
 
@@ -135,9 +148,40 @@ def exclusion_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings
         "claim in use": gating and claim is not None and claim.reserved,
         "tried too often": gating and number(pod.note(names.TRIES)) >= settings.most_tries,
         "not gated": gating and is_fixed,  # its place can no longer be changed
-        "window over": gating and pod.gated and now_s - pod.created_s >= settings.window_s,
+        "window over": gating and pod.gated and not pod.held and now_s - pod.created_s >= settings.window_s,
+        "max-wait over": gating and pod.gated and waited_long(pod, now_s),
     }
     return first_reason(checks)
+
+
+def waited_long(pod: Pod, now_s: float) -> bool:
+    """Return whether a pod has waited for as long as its annotation allows. Without one it may wait for ever."""
+    longest_s = number(pod.note(names.MAX_WAIT_S))
+    return longest_s > 0 and now_s - pod.created_s >= longest_s
+
+
+def _impossible(advised: Iterable[tuple[Pod, Job]], state: ClusterState) -> set[str]:
+    """Return the uids of the pods that no GPU of the cluster could take if it were empty."""
+    nodes, full = {node.name: replace(node, usable=True) for node in state.nodes}, free_resources(state.nodes, ())
+    largest: dict[tuple[str, GpuSource], float] = {}  # memory of the largest GPU of a node
+    for gpu in state.gpus:
+        memory_bytes = math.inf if math.isnan(gpu.memory_bytes) else gpu.memory_bytes
+        largest[gpu.node, gpu.source] = max(memory_bytes, largest.get((gpu.node, gpu.source), 0.0))
+    admitted: dict[tuple[GpuSource | None, Constraints], float] = {}  # memory of the largest GPU that may be used
+    for kind in {(pod.source, pod.constraints) for pod, _ in advised}:
+        source, wanted = kind
+        fits = [
+            memory_bytes
+            for (name, of_source), memory_bytes in largest.items()
+            if of_source is source and name in nodes and full[name].fits(wanted)
+            if admits(nodes[name], dict(nodes[name].labels), wanted)
+        ]
+        admitted[kind] = max(fits, default=-1.0)
+    return {
+        pod.uid
+        for pod, job in advised
+        if admitted[pod.source, pod.constraints] < 0 or job.memory_peak_bytes > admitted[pod.source, pod.constraints]
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +261,7 @@ def offered_gpus(
 ) -> list[tuple[Gpu, tuple[Job, ...]]]:
     """Return the GPUs with a free seat, reduced to their free capacity, and the jobs on each GPU."""
     usable = {node.name for node in state.nodes if node.usable}
-    default_bytes, held = default_share(state.gpus).bytes, read_allocations(state, hypothetical)
+    default_bytes, held = claim_sizes(state.gpus).seat_bytes, read_allocations(state, hypothetical)
     pods_on, unclear = _pods_by_gpu(state, settings, now_s, hypothetical)
     offered: list[tuple[Gpu, tuple[Job, ...]]] = []
     for gpu in state.gpus:
@@ -311,34 +355,11 @@ def _without_conflicts(offered: list[tuple[Gpu, tuple[Job, ...]]]) -> list[tuple
     return [pair for pair in offered if pair[0].key in chosen]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryShare:
-    """The memory that a claim requests where its pod names no memory."""
-
-    bytes: float  # NaN where no ResourceSlice states the memory
-    capacity: str  # its name in claims for any GPU; empty where drivers name it differently
-
-
-def default_share(gpus: Iterable[Gpu]) -> MemoryShare:
-    """Return the memory of one seat on the smallest GPU. Pods that ask for this much can take all seats of every
-    GPU."""
-    published = [gpu for gpu in gpus if gpu.source is GpuSource.DRA and not math.isnan(gpu.share_bytes)]
-    capacities = {gpu.memory_name for gpu in published} or {"memory"}
-    return MemoryShare(
-        bytes=min((gpu.share_bytes for gpu in published), default=NAN),
-        capacity=capacities.pop() if len(capacities) == 1 else "",
-    )
-
-
-def memory_bytes(pod: Pod, default_bytes: float) -> float:
-    """Return the device memory of a pod: as annotated, else as HAMi grants it, else the default. Raises ValueError."""
-    granted_bytes = default_bytes if pod.source is GpuSource.DRA else pod.hami_memory_bytes
-    return shared.memory_of(pod.note(names.MEMORY_GIB), granted_bytes)
-
-
 def job_record(pod: Pod, default_bytes: float, now_s: float, settings: KubernetesSettings) -> Job | None:
     """Return a pod as a job; None where its workload or another annotation is invalid."""
     if pod.note(names.DEVICE_CLASS) and not names.is_subdomain(pod.note(names.DEVICE_CLASS)):
+        return None
+    if pod.note(names.MAX_WAIT_S) and not number(pod.note(names.MAX_WAIT_S)) > 0:
         return None
     try:
         wanted_bytes = memory_bytes(pod, default_bytes)

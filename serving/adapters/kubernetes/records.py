@@ -54,6 +54,8 @@ class Gpu:
     memory_bytes: float = NAN
     share_bytes: float = NAN  # DRA: memory that a claim may request so that all seats fit
     memory_name: str = "memory"  # DRA: the capacity's name
+    memory_policy: JsonObject = field(default_factory=dict, hash=False)  # DRA: which requests the capacity allows
+    whole: tuple[tuple[str, str], ...] = ()  # DRA: capacities, as published, that a claim can ask for the whole of
     other_capacities: tuple[Capacity, ...] = ()  # DRA: beside the memory
     mode: SharingMode = SharingMode.TIMESLICE
     driver: str = ""  # DRA: the driver that publishes it, which is also the domain of its attributes
@@ -162,6 +164,11 @@ class Pod:
     def gated(self) -> bool:
         """Whether the adapter's scheduling gate holds the pod."""
         return names.GATE in self.gates
+
+    @property
+    def held(self) -> bool:
+        """Whether a decision lets the pod wait behind the gate."""
+        return self.gated and self.note(names.STATE) == PodState.WAITING
 
     @property
     def pending(self) -> bool:

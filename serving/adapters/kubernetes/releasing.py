@@ -1,6 +1,7 @@
-"""Fail-open: pods that are gated too long, or wait for a claim that nobody creates, are left to Kubernetes.
+"""Fail-open: pods that nobody decides, or that wait for a claim that nobody creates, are left to Kubernetes.
 
-It needs neither the policy server, nor the lease, nor any watch: it lists pending pods itself. Every replica does it,
+A pod that a decision lets wait is decided anew each round: its window begins with the newest decision. Releasing needs
+neither the policy server, nor the lease, nor any watch: it lists pending pods itself. Every replica does it,
 `interfere kubernetes release` does it once, and so does the chart's CronJob.
 """
 
@@ -12,11 +13,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from interfere.errors import InterfereError, NotFoundError, UnfitError
+from interfere.records import NAN
 from interfere.serving.adapters.kubernetes import names, writes
 from interfere.serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, SLICES, ClusterApi, apply_changes
+from interfere.serving.adapters.kubernetes.claims import ClaimSizes, claim_sizes
+from interfere.serving.adapters.kubernetes.lease import newest_decision_s
 from interfere.serving.adapters.kubernetes.objects.gpus import gpus_of_slices
 from interfere.serving.adapters.kubernetes.objects.reading import read_claim, read_pod
-from interfere.serving.adapters.kubernetes.problem import MemoryShare, default_share, number
+from interfere.serving.adapters.kubernetes.problem import INVALID, job_record, number, waited_long
 from interfere.serving.adapters.kubernetes.records import Claim, JsonObject, Pod, PodState
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.kubernetes.writes import PodChange
@@ -39,28 +43,38 @@ class Released:
 
 
 def release_reason(
-    pod: Pod, claim: Claim | None, settings: KubernetesSettings, now_s: float, *, every: bool = False
+    pod: Pod,
+    claim: Claim | None,
+    settings: KubernetesSettings,
+    now_s: float,
+    *,
+    decided_s: float = 0.0,
+    every: bool = False,
 ) -> str:
     """Return the reason why a pod must be left to Kubernetes now; empty where there is none.
 
-    `every`: release every pod that the adapter holds.
+    `decided_s`: when a controller has decided last. `every`: release every pod that the adapter holds.
     """
     if not pod.pending:
         return ""
     if every and (pod.gated or _is_selective(claim)):
         return "released by the administrator"
-    reason = _gated_reason if pod.gated else _ungated_reason
-    return reason(pod, claim, settings, now_s)
+    if pod.gated:
+        return _gated_reason(pod, claim, settings, now_s, decided_s)
+    return _ungated_reason(pod, claim, settings, now_s)
 
 
-def _gated_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings, now_s: float) -> str:
+def _gated_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings, now_s: float, decided_s: float) -> str:
+    undecided_s = now_s - max(pod.created_s, decided_s if pod.held else 0.0)
     checks = {
         "opted out": pod.note(names.OPT_OUT) == "true",
         "no workload": not pod.workload,
         "own claim": claim is not None and not claim.ours,
         pod.special: bool(pod.special) and pod.special != "other gates",
         "tried too often": number(pod.note(names.TRIES)) >= settings.most_tries,
-        f"not decided within {settings.window_s:g} s": now_s - pod.created_s >= settings.window_s,
+        INVALID: job_record(pod, NAN, now_s, settings) is None,
+        f"no place within its {names.MAX_WAIT_S}": waited_long(pod, now_s),
+        f"not decided within {settings.window_s:g} s": undecided_s >= settings.window_s,
     }
     return first_reason(checks)
 
@@ -85,17 +99,18 @@ def releases(
     pods: Iterable[Pod],
     claims: dict[str, Claim],
     settings: KubernetesSettings,
-    share: MemoryShare,
+    sizes: ClaimSizes,
     now_s: float,
     *,
+    decided_s: float = 0.0,
     every: bool = False,
 ) -> tuple[PodChange, ...]:
     """Return the changes that leave pods to Kubernetes, for the pods that must not wait longer."""
     changes = []
     for pod in pods:
         claim = claims.get(pod.claim_key)
-        reason = release_reason(pod, claim, settings, now_s, every=every)
-        change = writes.release(pod, claim, reason, settings, share, now_s) if reason else None
+        reason = release_reason(pod, claim, settings, now_s, decided_s=decided_s, every=every)
+        change = writes.release(pod, claim, reason, settings, sizes, now_s) if reason else None
         if change is not None:
             changes.append(change)
     return tuple(changes)
@@ -116,9 +131,10 @@ def release_pods(
         if rows is None:
             gated = [pod for pod in gated if pod.gated]
         claims = {claim.key: claim for claim in map(read_claim, rows or ())}
-        share = default_share(gpus_of_slices(_listed(api, SLICES) or (), settings))
+        sizes = claim_sizes(gpus_of_slices(_listed(api, SLICES) or (), settings))
         random.shuffle(gated)  # pods that time out in somebody else's admission must not come first each time
-        changes = releases(gated, claims, settings, share, now_s, every=every)
+        decided_s = newest_decision_s(api, settings.namespace) if any(pod.held for pod in gated) else 0.0
+        changes = releases(gated, claims, settings, sizes, now_s, decided_s=decided_s, every=every)
     rejected = apply_changes(api, changes, metrics)
     held = sum(pod.gated for pod in pods)
     metrics.set("gated_pods", held)

@@ -5,19 +5,26 @@ exists before. Law: every write carries the resourceVersion or the uid of what w
 Law: a pod's `resourceClaims` are never written, a nodeSelector is only added to.
 """
 
-import json
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
+from interfere.records import ActionKind
 from interfere.serving.adapters.kubernetes import names
-from interfere.serving.adapters.kubernetes.objects.values import bytes_text, timestamp
-from interfere.serving.adapters.kubernetes.problem import MemoryShare, memory_bytes, number
+from interfere.serving.adapters.kubernetes.claims import (
+    ClaimSizes,
+    any_request,
+    claim_body,
+    seat_request,
+    whole_request,
+)
+from interfere.serving.adapters.kubernetes.objects.values import timestamp
+from interfere.serving.adapters.kubernetes.problem import number
 from interfere.serving.adapters.kubernetes.records import Claim, Gpu, GpuSource, JsonObject, Node, Pod, PodState
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.observations import Decision
 
+REASON_EVERY_S = 60.0  # a place in a line changes often; it is written so often
 MAX_REASON = 900  # characters; an Event's message holds 1,024
 
 
@@ -55,17 +62,23 @@ def place(
     node: Node,
     claim: Claim | None,
     settings: KubernetesSettings,
-    share: MemoryShare,
+    amount_bytes: float,
     now_s: float,
 ) -> PodChange:
-    """Send a pod to one GPU: its claim, then annotations, nodeSelector and gate in one patch."""
+    """Send a pod to one GPU: its claim, then annotations, nodeSelector and gate in one patch.
+
+    `amount_bytes`: the memory that a claim for a seat asks for. A pod with a slowdown cap that starts alone claims the
+    whole GPU: a neighbour that others place would break the cap.
+    """
     pod, action = decision.job, decision.action
     notes = decision_notes(decision, PodState.PLACED, now_s)
     notes[names.TRIES] = f"{number(pod.note(names.TRIES)) + 1:.0f}"
     selector = {}
     writes = list[Write]()
     if gpu.source is GpuSource.DRA:
-        writes += claim_writes(pod, claim, gpu, settings, share)
+        is_whole = bool(pod.note(names.MAX_SLOWDOWN) and action.kind is ActionKind.START_ALONE and gpu.whole)
+        request = whole_request(pod, gpu, settings) if is_whole else seat_request(pod, gpu, amount_bytes, settings)
+        writes += claim_writes(pod, claim, claim_body(pod, gpu.id, request, settings))
     else:
         selector = {names.HOSTNAME: node.hostname}
         if gpu.source is GpuSource.HAMI:
@@ -77,27 +90,40 @@ def place(
 
 def wait(decision: Decision[Pod], now_s: float) -> PodChange | None:
     """Note why a pod waits; None where its annotations say so already."""
-    pod, reason = decision.job, clean(decision.action.reason)
-    if pod.note(names.STATE) == PodState.WAITING and pod.note(names.REASON) == reason:
+    return _wait(decision.job, decision_notes(decision, None, now_s), decision.action.reason or "no free seat", now_s)
+
+
+def wait_in_line(pod: Pod, reason: str, now_s: float) -> PodChange | None:
+    """Note why a gated pod waits that no request was about; None where its annotations said why lately."""
+    if not pod.gated or (pod.held and now_s - number(pod.note(names.DECIDED_AT)) < REASON_EVERY_S):
         return None
-    notes = decision_notes(decision, PodState.WAITING if pod.gated else PodState.RELEASED, now_s)
-    if not pod.gated and pod.note(names.REASON) == reason:
+    return _wait(pod, {names.DECIDED_AT: f"{now_s:.3f}", names.REASON: clean(reason)}, reason, now_s)
+
+
+def _wait(pod: Pod, notes: dict[str, str | None], reason: str, now_s: float) -> PodChange | None:
+    """Note that a pod waits: an Event where it did not wait before, so that one is written for a change of state."""
+    state = PodState.WAITING if pod.gated else PodState.RELEASED
+    is_known = pod.note(names.STATE) == state
+    if is_known and pod.note(names.REASON) == clean(reason):
         return None
-    writes = (patch_pod(pod, notes), event(pod, "Waiting", reason or "no free seat", now_s))
-    return PodChange(pod=pod, state=PodState.WAITING, writes=writes)
+    writes = [patch_pod(pod, notes | {names.STATE: state.value, names.REASON: clean(reason)})]
+    if not is_known:
+        writes.append(event(pod, "Waiting", reason, now_s))
+    return PodChange(pod=pod, state=PodState.WAITING, writes=tuple(writes))
 
 
 def release(
-    pod: Pod, claim: Claim | None, reason: str, settings: KubernetesSettings, share: MemoryShare, now_s: float
+    pod: Pod, claim: Claim | None, reason: str, settings: KubernetesSettings, sizes: ClaimSizes, now_s: float
 ) -> PodChange | None:
-    """Leave a pod to Kubernetes: an unrestricted claim, no gate. None where nothing is left to do."""
+    """Leave a pod to Kubernetes: a claim for a whole GPU, no gate. None where nothing is left to do."""
     writes = list[Write]()
     if (
         pod.claim
         and pod.special != "claim template"
         and (claim is None or (claim.ours and not claim.reserved and claim.target != names.ANY_DEVICE))
     ):
-        writes += claim_writes(pod, claim, None, settings, share)
+        body = claim_body(pod, names.ANY_DEVICE, any_request(pod, sizes, settings), settings)
+        writes += claim_writes(pod, claim, body)
     if not writes and not pod.gated:
         return None
     notes: dict[str, str | None] = {
@@ -138,66 +164,24 @@ def decision_notes(decision: Decision[Pod], state: PodState | None, now_s: float
     }
 
 
-def claim_writes(
-    pod: Pod, claim: Claim | None, gpu: Gpu | None, settings: KubernetesSettings, share: MemoryShare
-) -> list[Write]:
-    """Return the writes that create the pod's claim for one GPU, or for any GPU.
+def claim_writes(pod: Pod, claim: Claim | None, body: JsonObject) -> list[Write]:
+    """Return the writes that create the pod's claim.
 
     A claim that no pod holds yet is replaced, because the spec of a claim is fixed. A claim that a pod holds, or that
     the adapter did not create, is never deleted.
     """
     if claim is not None and (claim.reserved or not claim.ours):
         return []
-    target = gpu.id if gpu else names.ANY_DEVICE
+    target = body["metadata"]["annotations"][names.CLAIM_FOR]
     if claim is not None and claim.target == target and claim.owner_uid == pod.uid and not claim.deleting:
         return []
     writes = list[Write]()
     if claim is not None:
         preconditions = {"uid": claim.uid, "resourceVersion": claim.version}
-        body = {"preconditions": preconditions}
-        writes.append(Write(kind=WriteKind.DELETE_CLAIM, namespace=pod.namespace, name=claim.name, body=body))
-    body = claim_body(pod, gpu, settings, share)
+        old = {"preconditions": preconditions}
+        writes.append(Write(kind=WriteKind.DELETE_CLAIM, namespace=pod.namespace, name=claim.name, body=old))
     writes.append(Write(kind=WriteKind.CREATE_CLAIM, namespace=pod.namespace, name=pod.claim, body=body))
     return writes
-
-
-def claim_body(pod: Pod, gpu: Gpu | None, settings: KubernetesSettings, share: MemoryShare) -> JsonObject:
-    """Return a ResourceClaim of one device with a share of its memory. A given GPU is selected by its uuid."""
-    wanted = pod.note(names.DEVICE_CLASS)  # a name that is none would leave the pod without a claim for ever
-    exactly: dict[str, Any] = {"deviceClassName": wanted if names.is_subdomain(wanted) else settings.device_class}
-    if gpu is not None:
-        exactly["selectors"] = [{"cel": {"expression": device_selector(gpu)}}]
-    amount = memory_bytes(pod, share.bytes)
-    capacity = gpu.memory_name if gpu else share.capacity
-    requests = {} if math.isnan(amount) or not capacity else {capacity: bytes_text(amount)}
-    for other in (each for each in gpu.other_capacities if each.requested) if gpu else ():
-        requests[other.published_name] = f"{other.per_claim:.0f}"
-    if requests:
-        exactly["capacity"] = {"requests": requests}
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {
-            "name": pod.claim,
-            "namespace": pod.namespace,
-            "labels": {names.MANAGED_BY: names.MANAGER},
-            "annotations": {names.CLAIM_FOR: gpu.id if gpu else names.ANY_DEVICE},
-            "ownerReferences": [owner],
-        },
-        "spec": {"devices": {"requests": [{"name": settings.request_name, "exactly": exactly}]}},
-    }
-
-
-def device_selector(gpu: Gpu) -> str:
-    """Return a CEL expression that is true for one device only.
-
-    The expression is evaluated on every device of the class. It must not fail on a device that lacks an attribute,
-    because one error would fail the whole allocation.
-    """
-    driver, uuid = (json.dumps(text, ensure_ascii=False) for text in (gpu.driver, gpu.uuid))
-    own = f"device.attributes[{driver}]"
-    return f'device.driver == {driver} && "uuid" in {own} && {own}.uuid == {uuid}'
 
 
 def patch_pod(

@@ -11,8 +11,9 @@ from typing import Any
 from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError
 from interfere.records import Limits, Ranking
+from interfere.serving.adapters.kubernetes.claims import claim_sizes
 from interfere.serving.adapters.kubernetes.objects.reading import read_pod
-from interfere.serving.adapters.kubernetes.problem import default_share, device_record, job_record, offered_gpus
+from interfere.serving.adapters.kubernetes.problem import device_record, job_record, offered_gpus
 from interfere.serving.adapters.kubernetes.records import ClusterState, GpuSource
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.round import Situations, best_of_nodes, group_by_situation
@@ -40,7 +41,7 @@ class Extender:
         offered = offered_gpus(state, self._settings, time.time())
         situations = group_by_situation(device_record(gpu, residents) for gpu, residents in offered)
         hami = any(gpu.source is GpuSource.HAMI for gpu in state.gpus)
-        self._known = situations, default_share(state.gpus).bytes, hami
+        self._known = situations, claim_sizes(state.gpus).seat_bytes, hami
 
     def filter(self, request: Request) -> Answer:
         """Convert ExtenderArgs to an ExtenderFilterResult."""

@@ -122,6 +122,12 @@ def _gpus(
                 )
             ),
             seats=settings.seats,
+            memory_policy=map_at(memory, "requestPolicy"),
+            whole=tuple(
+                (key, str(row["value"]))
+                for key, row in capacity.items()
+                if quantity(row.get("value")) > 0 and consumed(row, quantity(row["value"])) == quantity(row["value"])
+            ),
         )
 
 
@@ -181,8 +187,11 @@ def share(capacity: Mapping[str, Any], seats: int) -> float:
 
     NaN where the capacity states no value.
     """
-    part = quantity(capacity.get("value")) / seats
-    policy = capacity.get("requestPolicy") or {}
+    return largest_request(map_at(capacity, "requestPolicy"), quantity(capacity.get("value")) / seats)
+
+
+def largest_request(policy: Mapping[str, Any], part: float) -> float:
+    """Return the largest request that a policy allows of at most `part`, or the smallest valid one where none is."""
     span, values = policy.get("validRange") or {}, [quantity(each) for each in policy.get("validValues") or ()]
     if "min" in span and not math.isnan(part):
         low, step, high = (quantity(span.get(name)) for name in ("min", "step", "max"))

@@ -15,13 +15,13 @@ need_kmock()
 
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import PODS, ClusterApi
+from interfere.serving.adapters.kubernetes.claims import device_selector
 from interfere.serving.adapters.kubernetes.objects.gpus import consumed, gpus_of_slices, share
+from interfere.serving.adapters.kubernetes.objects.selectors import DEVICE, compile_error, device_variable, evaluate
 from interfere.serving.adapters.kubernetes.objects.values import quantity
-from interfere.serving.adapters.kubernetes.writes import device_selector
 from tests.serving.adapters.kubernetes.conftest import Start
 from tests.serving.adapters.kubernetes.control_plane.api_rules import refusals
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, NODE, POD, SLICE, ApiServer
-from tests.serving.adapters.kubernetes.control_plane.cel import DEVICE, compile_error, device_variable, evaluate
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import DRIVER, GIB, node, pod, resource_slice, settings
 from tests.serving.adapters.kubernetes.worlds import gated, pods_by_name, release_overdue, two_nodes, wait_seen

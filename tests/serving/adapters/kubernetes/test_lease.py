@@ -7,7 +7,7 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 need_kmock()
 
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-from interfere.serving.adapters.kubernetes.controller import Lease
+from interfere.serving.adapters.kubernetes.lease import Lease
 from tests.serving.adapters.kubernetes.control_plane.api_server import LEASE, ApiServer
 
 
@@ -16,7 +16,7 @@ def test_a_renewal_keeps_when_the_lease_was_taken_and_what_others_wrote(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
     api = ClusterApi(10.0, 1000.0, 1000)
-    first, second = (Lease(api, "interfere", "l", name, 15.0) for name in ("a", "b"))
+    first, second = (Lease(api, "interfere", name, 15.0, name="l") for name in ("a", "b"))
     assert first.try_hold()
     api_server.patch(LEASE, "interfere", "l", {"metadata": {"labels": {"team": "ml"}}})
     (taken,) = api_server.rows(LEASE)

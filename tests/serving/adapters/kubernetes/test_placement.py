@@ -10,7 +10,6 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 
 need_kmock()
 
-from interfere.records import ActionKind
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.controller import Controller
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
@@ -91,12 +90,14 @@ def test_a_node_of_one_gpu_is_chosen_by_its_name(api_server: ApiServer, controll
     assert any(row["spec"].get("nodeName") for row in rows.values())
 
 
-def test_a_pod_that_does_not_fit_waits(api_server: ApiServer, controller: Start) -> None:
+def test_a_pod_that_no_gpu_could_take_is_released_at_once(api_server: ApiServer, controller: Start) -> None:
     two_nodes(api_server, "dra")
     api_server.add(POD, pod("large", notes={names.MEMORY_GIB: "81"}))
-    (decision,) = controller(settings()).advisor.round().decisions
-    assert (decision.action.kind, decision.action.device_id) == (ActionKind.WAIT, "")
-    assert "memory" in decision.action.reason
+    done = controller(settings()).advisor.round()
+    assert done.decisions == ()
+    row = pods_by_name(api_server)["large"]
+    assert "schedulingGates" not in row["spec"]
+    assert "no GPU of the cluster" in row["metadata"]["annotations"][names.REASON]
 
 
 def test_only_changed_pods_are_patched(api_server: ApiServer, controller: Start) -> None:
@@ -139,7 +140,7 @@ def test_a_released_pods_claim_is_replaced_when_a_decision_comes(api_server: Api
     replica._release()
     (claim,) = api_server.rows(CLAIM)
     assert claim["metadata"]["annotations"][names.CLAIM_FOR] == names.ANY_DEVICE
-    assert "selectors" not in claim["spec"]["devices"]["requests"][0]["exactly"]
+    assert claim["spec"]["devices"]["requests"][0]["exactly"]["capacity"] == {"requests": {"memory": "80Gi"}}
     wait_seen(replica, api_server)
     (decision,) = replica.advisor.round().decisions
     (claim,) = api_server.rows(CLAIM)

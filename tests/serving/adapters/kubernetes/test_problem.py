@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from interfere.records import Action, ActionKind
 from interfere.serving.adapters.kubernetes import names, writes
+from interfere.serving.adapters.kubernetes.claims import any_request, claim_body, claim_sizes, seat_request
 from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
-from interfere.serving.adapters.kubernetes.problem import ClusterProblem, MemoryShare, build, default_share
+from interfere.serving.adapters.kubernetes.problem import ClusterProblem, build
 from interfere.serving.adapters.kubernetes.records import ClusterState, Pod, PodState
 from interfere.serving.adapters.kubernetes.releasing import releases
 from interfere.serving.adapters.kubernetes.settings import Mode
@@ -102,7 +103,7 @@ def test_pods_go_only_to_nodes_that_admit_them() -> None:
         name: {each.node for each in view.snapshot.devices if each.pool in job.pools} for name, job in jobs.items()
     }
     assert nodes == {"anywhere": {"n0", "n1"}, "n1-only": {"n1"}}
-    assert view.left_out == {"no node admits it": 1}
+    assert [each.name for each in view.impossible] == ["nowhere"]
 
 
 def test_a_node_without_free_cpu_is_not_offered() -> None:
@@ -118,9 +119,14 @@ def test_a_claim_that_is_held_or_not_ours_is_never_deleted(ours: bool, held: boo
     metadata |= {"annotations": {names.CLAIM_FOR: "n1/GPU-n1-0"}, "ownerReferences": [{"kind": "Pod", "uid": owner}]}
     status = {"reservedFor": [{"uid": "other"}]} if held else {}
     now = state([pod("p", gated=gated)], [{"metadata": metadata, "status": status}])
-    claim, default = now.claims[0], default_share(now.gpus)
-    for gpu in (now.gpus[0], None):
-        deleted = [w for w in writes.claim_writes(now.pods[0], claim, gpu, CHOSEN, default) if "DELETE" in w.kind.name]
+    claim, waiting, gpu = now.claims[0], now.pods[0], now.gpus[0]
+    requests = {
+        gpu.id: seat_request(waiting, gpu, 40.0 * GIB, CHOSEN),
+        names.ANY_DEVICE: any_request(waiting, claim_sizes(now.gpus), CHOSEN),
+    }
+    for target, request in requests.items():
+        made = writes.claim_writes(waiting, claim, claim_body(waiting, target, request, CHOSEN))
+        deleted = [write for write in made if write.kind is WriteKind.DELETE_CLAIM]
         assert bool(deleted) == (ours and not held)
     candidates = build(now, CHOSEN, NOW).candidates
     assert bool(candidates) == (ours and not held and owner == "u0")
@@ -135,8 +141,7 @@ def test_a_placement_is_one_patch_with_the_version_that_was_read(
 ) -> None:
     now = state([pod("p", gated=gated)])
     action = Action(kind=kind, job_id="j", device_id="n0/GPU-n0-1", slowdown=slowdown, reason=reason)
-    gpu, default = now.gpus[1], default_share(now.gpus)
-    change = writes.place(decided(now.pods[0], action), gpu, now.nodes[0], None, CHOSEN, default, NOW)
+    change = writes.place(decided(now.pods[0], action), now.gpus[1], now.nodes[0], None, CHOSEN, 40.0 * GIB, NOW)
     assert [each.kind for each in change.writes] == [WriteKind.CREATE_CLAIM, WriteKind.PATCH_POD, WriteKind.EVENT]
     claim, patch, event = (each.body for each in change.writes)
     (request,) = claim["spec"]["devices"]["requests"]
@@ -163,9 +168,7 @@ def test_whatever_is_overdue_is_released_and_nothing_else(age_s: float, kind: st
     now = state([row], claims)
     created_s = now.pods[0].created_s
     at_s = created_s + age_s if kind == "gated" else NOW
-    changes = releases(
-        now.pods, now.claims_by_key, CHOSEN, MemoryShare(bytes=math.nan, capacity="memory"), at_s, every=every
-    )
+    changes = releases(now.pods, now.claims_by_key, CHOSEN, claim_sizes(()), at_s, every=every)
     due = {
         "gated": every or age_s >= CHOSEN.window_s,
         "placed": every or age_s >= CHOSEN.start_s + 5,

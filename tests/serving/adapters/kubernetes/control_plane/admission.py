@@ -15,8 +15,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from interfere.serving.adapters.kubernetes.objects.selectors import evaluate
 from tests.serving.adapters.kubernetes.control_plane.api_server import NAMESPACE, POD, WEBHOOK, ApiServer, Row
-from tests.serving.adapters.kubernetes.control_plane.cel import OBJECT, evaluate
 
 KNOWN = {"name", "admissionReviewVersions", "sideEffects", "failurePolicy", "reinvocationPolicy", "timeoutSeconds"}
 KNOWN |= {"clientConfig", "namespaceSelector", "objectSelector", "matchConditions", "rules"}
@@ -48,7 +48,7 @@ def _is_called(api: ApiServer, webhook: Row, pod: Row) -> bool:
 
 def _holds(expression: str, pod: Row) -> bool:
     try:
-        return evaluate(expression, OBJECT, pod)
+        return evaluate(expression, "object", pod)
     except ValueError:
         return False  # failurePolicy Ignore: the webhook is left out
 

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from interfere.serving.adapters.kubernetes.objects.selectors import DEVICE, compile_error
 from interfere.serving.adapters.kubernetes.objects.values import quantity, unix_s
 from tests.deploy.schema import findings
-from tests.serving.adapters.kubernetes.control_plane.cel import DEVICE, compile_error
 
 Row = dict[str, Any]
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -116,7 +116,12 @@ def _claim(spec: Row) -> Iterator[str]:
             yield f"{where}: the name"
         if (request.get("exactly") is None) == (not request.get("firstAvailable")):
             yield f"{where}: exactly one of `exactly` or `firstAvailable` is required"
-        yield from _exactly(request.get("exactly") or {}, f"{where}.exactly")
+        alternatives = request.get("firstAvailable") or ()
+        kinds = [each.get("name") for each in alternatives]
+        if len(kinds) != len(set(kinds)) or len(kinds) > 8 or not all(_LABEL.fullmatch(each or "") for each in kinds):
+            yield f"{where}.firstAvailable: at most eight, each with a name of its own"
+        for device in (request["exactly"],) if request.get("exactly") is not None else alternatives:
+            yield from _exactly(device, where)
 
 
 def _exactly(exactly: Row, where: str) -> Iterator[str]:

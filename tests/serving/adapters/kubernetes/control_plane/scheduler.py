@@ -16,6 +16,7 @@ from typing import Any
 
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.objects.gpus import consumed
+from interfere.serving.adapters.kubernetes.objects.selectors import DEVICE, device_variable, evaluate
 from interfere.serving.adapters.kubernetes.objects.values import quantity, timestamp
 from tests.serving.adapters.kubernetes.control_plane.api_server import (
     CLAIM,
@@ -28,7 +29,6 @@ from tests.serving.adapters.kubernetes.control_plane.api_server import (
     ApiServer,
     Row,
 )
-from tests.serving.adapters.kubernetes.control_plane.cel import DEVICE, device_variable, evaluate
 
 Key = tuple[str, str, str]  # driver, pool, device
 
@@ -91,36 +91,44 @@ class StandInScheduler:
         if claim is None:
             await self._condition(pod, "Unschedulable", f'resourceclaim "{name}" not found')
             return
-        exactly = claim["spec"]["devices"]["requests"][0]["exactly"]
+        (request,) = claim["spec"]["devices"]["requests"]
         classes = {row["metadata"]["name"]: row["spec"] for row in self._api.now(CLASS)}
-        if exactly["deviceClassName"] not in classes:
-            await self._condition(pod, "Unschedulable", f"device class {exactly['deviceClassName']} does not exist")
-            return
-        used = self._consumed(rows.values())
-        slices = self._api.now(SLICE)
+        for alternative in request.get("firstAvailable") or [request["exactly"]]:
+            if alternative["deviceClassName"] not in classes:
+                await self._condition(
+                    pod, "Unschedulable", f"device class {alternative['deviceClassName']} does not exist"
+                )
+                return
+            try:
+                found = self._device_for(pod, alternative, classes[alternative["deviceClassName"]], rows)
+            except ValueError as error:
+                await self._condition(pod, "Unschedulable", f"selector #0: CEL runtime error: {error}")
+                return
+            if found is not None:
+                await self._allocate(pod, claim, *found)
+                return
+        await self._condition(pod, "Unschedulable", "cannot allocate all claims")
+
+    def _device_for(
+        self, pod: Row, exactly: Row, device_class: Row, claims: dict[Any, Row]
+    ) -> tuple[Key, str, dict[str, float] | None] | None:
+        """The first device that a request may have, its node, and what is consumed of it. Raises ValueError."""
+        used, slices = self._consumed(claims.values()), self._api.now(SLICE)
         domains = {row["spec"]["driver"] for row in slices}
         selectors = [
-            each["cel"]["expression"]
-            for request in (classes[exactly["deviceClassName"]], exactly)
-            for each in request.get("selectors") or ()
+            each["cel"]["expression"] for request in (device_class, exactly) for each in request.get("selectors") or ()
         ]
-        try:
-            for node, spec, device in self._reachable(pod, slices):
-                key = spec["driver"], spec["pool"]["name"], device["name"]
-                if not _selected(selectors, spec["driver"], device, domains) or _is_tainted(device):
-                    continue
-                if key in used and not device.get("allowMultipleAllocations"):
-                    continue
-                amounts = _amounts(exactly, device, used.get(key, {}))
-                if amounts is not None and (key in used or not _counters_missing(key, spec, device, slices, used)):
-                    await self._allocate(
-                        pod, claim, key, node, amounts if device.get("allowMultipleAllocations") else None
-                    )
-                    return
-        except ValueError as error:
-            await self._condition(pod, "Unschedulable", f"selector #0: CEL runtime error: {error}")
-            return
-        await self._condition(pod, "Unschedulable", "cannot allocate all claims")
+        for node, spec, device in self._reachable(pod, slices):
+            key = spec["driver"], spec["pool"]["name"], device["name"]
+            if not _selected(selectors, spec["driver"], device, domains) or _is_tainted(device):
+                continue
+            is_shared = bool(device.get("allowMultipleAllocations"))
+            if key in used and not is_shared:
+                continue
+            amounts = _amounts(exactly, device, used.get(key, {}))
+            if amounts is not None and (key in used or not _counters_missing(key, spec, device, slices, used)):
+                return key, node, amounts if is_shared else None
+        return None
 
     def _reachable(self, pod: Row, slices: list[Row]) -> Iterator[tuple[str, Row, Row]]:
         """The devices that nodes for the pod reach, each with its node and slice."""
