@@ -25,7 +25,6 @@ FULL = (
     f"server.modelDigest=sha256:{'0' * 64}",
     "server.identity.enabled=true",
     r'server.identity.keys=\{"keys": []\}',
-    "webhook.addClaim=true",
     "prometheus.url=http://prometheus.monitoring:9090",
     "prometheus.progress=train_steps_total",
     "deviceTypes.NVIDIA-A100=a100",

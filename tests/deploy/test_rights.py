@@ -20,8 +20,16 @@ from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, M
 from interfere.serving.server import RunningServer
 from tests.deploy.manifests import documents, render
 from tests.serving.adapters.kubernetes.conftest import api_server, controller, policy_server
-from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, POD, SECRET, WEBHOOK, ApiServer, Call
-from tests.serving.adapters.kubernetes.facts import pod, settings
+from tests.serving.adapters.kubernetes.control_plane.api_server import (
+    CLAIM,
+    POD,
+    SECRET,
+    TEMPLATE,
+    WEBHOOK,
+    ApiServer,
+    Call,
+)
+from tests.serving.adapters.kubernetes.facts import DRIVER, pod, settings
 from tests.serving.adapters.kubernetes.worlds import two_nodes, wait_seen
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -107,11 +115,14 @@ def test_the_rights_of_the_release(api_server: ApiServer, monkeypatch: pytest.Mo
     two_nodes(api_server, "dra")
     api_server.add(POD, pod("gated", notes={names.STATE: "waiting"}))
     api_server.add(POD, pod("placed", gated=False, notes={names.STATE: "placed"}))
+    api_server.add(POD, pod("templated", notes={names.TEMPLATE: "one-gpu"}))
+    template = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}]}}
+    api_server.add(TEMPLATE, {"metadata": {"name": "one-gpu", "namespace": "ml"}, "spec": {"spec": template}})
     metadata = {"name": "placed-gpu", "namespace": "ml", "labels": {names.MANAGED_BY: names.MANAGER}}
     api_server.add(CLAIM, {"metadata": metadata | {"annotations": {names.CLAIM_FOR: "n0/GPU-n0-0"}}})
     api_server.add(WEBHOOK, {"metadata": {"name": "interfere"}, "webhooks": []})
     done = release_for_good(ClusterApi(10.0, 100.0, 100), settings(), controller_metrics(), "interfere")
-    assert (done.released, done.still_gated) == (2, 0)
+    assert (done.released, done.still_gated) == (3, 0)
     check(rules_of("interfere-release", "mode=gate"), api_server.calls)
 
 

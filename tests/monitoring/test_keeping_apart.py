@@ -33,7 +33,7 @@ from tests.monitoring.conftest import SETTINGS
 from tests.monitoring.recorded_site import RecordedSite
 from tests.monitoring.simulated_site import DEVICE_TYPE, WORKLOADS, WORST, SimulatedSite, planted_slowdown
 from tests.monitoring.test_audit import estimate
-from tests.serving.adapters.kubernetes.facts import pod
+from tests.serving.adapters.kubernetes.facts import pod, settings
 
 HOUR_S = 3600.0
 
@@ -154,7 +154,7 @@ def test_kubernetes_orders_are_pod_templates_that_forbid_exactly_the_separations
         (rule,) = term["labelSelector"]["matchExpressions"]
         assert (term["topologyKey"], rule["key"], rule["operator"]) == ("kubernetes.io/hostname", WORKLOAD_KEY, "In")
         forbidden |= {frozenset((own, value)) for value in rule["values"]}
-        assert read_pod(pod("p", own, **template["spec"])).special == "pod affinity", (
+        assert read_pod(pod("p", own, **template["spec"]), settings()).special == "pod affinity", (
             "interfere's controller leaves such a pod to Kubernetes"
         )
     assert forbidden == {frozenset((each.victim, each.neighbour)) for each in report.separations}
@@ -188,7 +188,7 @@ def test_caps_are_read_by_both_adapters_and_keep_the_victim_from_that_neighbour_
     assert (WORKLOAD_KEY, CAP_KEY) == (names.WORKLOAD, names.MAX_SLOWDOWN)
     caps = {}
     for template in yaml.safe_load_all(typed.kubernetes_with_interfere):
-        read = read_pod(pod("p") | {"metadata": {"name": "p", "namespace": "ml"} | template["metadata"]})
+        read = read_pod(pod("p") | {"metadata": {"name": "p", "namespace": "ml"} | template["metadata"]}, settings())
         caps[read.workload] = float(read.note(names.MAX_SLOWDOWN))
     comments = [line.split("'")[1] for line in typed.slurm_with_interfere.splitlines()]
     assert all(map(is_safe, comments))

@@ -6,17 +6,16 @@ Law: a claim for any GPU is allocated an idle one: it asks for the whole of ever
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from interfere.records import NAN
 from interfere.serving.adapters import problem as shared
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.objects.gpus import largest_request
-from interfere.serving.adapters.kubernetes.objects.values import bytes_text
+from interfere.serving.adapters.kubernetes.objects.selectors import capacity_term
+from interfere.serving.adapters.kubernetes.objects.values import bytes_text, list_at, map_at, maps_at
 from interfere.serving.adapters.kubernetes.records import Gpu, GpuSource, JsonObject, Pod
-from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 
 MAX_KINDS = 8  # that the API server takes as alternatives of one request
 
@@ -50,8 +49,11 @@ def claim_sizes(gpus: Iterable[Gpu]) -> ClaimSizes:
 
 
 def memory_bytes(pod: Pod, default_bytes: float) -> float:
-    """Return the device memory of a pod: as annotated, else as HAMi grants it, else the default. Raises ValueError."""
-    granted_bytes = default_bytes if pod.source is GpuSource.DRA else pod.hami_memory_bytes
+    """Return the device memory of a pod: as annotated, else as its claim's template or HAMi grants it, else the
+    default. Raises ValueError."""
+    granted_bytes = pod.hami_memory_bytes
+    if pod.source is GpuSource.DRA:
+        granted_bytes = default_bytes if math.isnan(pod.claim_memory_bytes) else pod.claim_memory_bytes
     return shared.memory_of(pod.note(names.MEMORY_GIB), granted_bytes)
 
 
@@ -70,50 +72,63 @@ def seats_bytes(gpu: Gpu, held_bytes: Sequence[float], wanted_bytes: Sequence[fl
     return tuple(amounts)
 
 
-def seat_request(pod: Pod, gpu: Gpu, amount_bytes: float, settings: KubernetesSettings) -> JsonObject:
-    """Return the request for a seat of a GPU, with so much of its memory and a share of its other capacities."""
+def plain_request(spec: JsonObject | None) -> JsonObject:
+    """Return the request of a claim that asks for exactly one device; empty for any other claim."""
+    requests = maps_at(spec, "devices", "requests")
+    exactly = map_at(requests[0], "exactly") if len(requests) == 1 else {}
+    is_one = exactly.get("allocationMode", "ExactCount") == "ExactCount" and exactly.get("count", 1) == 1
+    is_plain = is_one and not exactly.get("adminAccess") and not list_at(spec, "devices", "constraints")
+    return exactly if is_plain else {}
+
+
+def seat_spec(spec: JsonObject, gpu: Gpu, amount_bytes: float) -> JsonObject:
+    """Return the spec of a claim for a seat of a GPU: so much of its memory, and a share of its other capacities."""
     requests = {} if math.isnan(amount_bytes) else {gpu.memory_name: bytes_text(amount_bytes)}
     for other in gpu.other_capacities:
         if other.requested:
             requests[other.published_name] = f"{other.per_claim:.0f}"
-    return {"exactly": _device(pod, settings, device_selector(gpu), requests)}
+    return _with(spec, _device(spec, device_selector(gpu), requests))
 
 
-def whole_request(pod: Pod, gpu: Gpu, settings: KubernetesSettings) -> JsonObject:
-    """Return the request for the whole of a GPU: nobody else is allocated a part of it."""
-    return {"exactly": _device(pod, settings, device_selector(gpu), dict(gpu.whole))}
+def whole_spec(spec: JsonObject, gpu: Gpu) -> JsonObject:
+    """Return the spec of a claim for the whole of a GPU: nobody else is allocated a part of it."""
+    return _with(spec, _device(spec, device_selector(gpu), dict(gpu.whole)))
 
 
-def any_request(pod: Pod, sizes: ClaimSizes, settings: KubernetesSettings) -> JsonObject:
-    """Return the request for a whole GPU of any kind that is large enough.
+def any_spec(spec: JsonObject, sizes: ClaimSizes, wanted_bytes: float) -> JsonObject:
+    """Return the spec of a claim for a whole GPU of any kind that is large enough.
 
-    Where no kind is known, as before the first node of a GPU is there, it is any device of the class.
+    Where no kind is known, as before the first node of a GPU is there, or where the spec asks for several devices, it
+    is the spec as its user wrote it.
     """
-    try:
-        wanted_bytes = memory_bytes(pod, NAN)
-    except ValueError:
-        wanted_bytes = NAN
     large = [kind for kind in sizes.kinds if not kind.memory_bytes < wanted_bytes] or sizes.kinds
-    requests = [_device(pod, settings, kind_selector(kind), dict(kind.whole)) for kind in large[:MAX_KINDS]]
-    if len(requests) > 1:
-        return {"firstAvailable": [{"name": f"kind-{k}", **request} for k, request in enumerate(requests)]}
-    if requests:
-        return {"exactly": requests[0]}
-    return {"exactly": _device(pod, settings, "", {})}
+    devices = [_device(spec, kind_selector(kind), dict(kind.whole)) for kind in large[:MAX_KINDS]]
+    if not devices or not plain_request(spec):
+        return spec
+    if len(devices) == 1:
+        return _with(spec, devices[0])
+    (request,) = maps_at(spec, "devices", "requests")
+    alternatives = [{"name": f"kind-{k}", **device} for k, device in enumerate(devices)]
+    request = {"name": request.get("name"), "firstAvailable": alternatives}
+    return {**spec, "devices": {**map_at(spec, "devices"), "requests": [request]}}
 
 
-def _device(pod: Pod, settings: KubernetesSettings, expression: str, capacities: Mapping[str, str]) -> JsonObject:
-    wanted = pod.note(names.DEVICE_CLASS)  # a name that is none would leave the pod without a claim for ever
-    request: JsonObject = {"deviceClassName": wanted if names.is_subdomain(wanted) else settings.device_class}
-    if expression:
-        request["selectors"] = [{"cel": {"expression": expression}}]
-    if capacities:
-        request["capacity"] = {"requests": dict(capacities)}
+def _device(spec: JsonObject, expression: str, capacities: dict[str, str]) -> JsonObject:
+    """Return the request of a plain claim with one more selector, and with more capacities."""
+    request = dict(plain_request(spec))
+    request["selectors"] = [*maps_at(request, "selectors"), {"cel": {"expression": expression}}]
+    if asked := map_at(request, "capacity", "requests") | capacities:
+        request["capacity"] = {"requests": asked}
     return request
 
 
-def claim_body(pod: Pod, target: str, request: Mapping[str, Any], settings: KubernetesSettings) -> JsonObject:
-    """Return a ResourceClaim of one device. `target`: the device's id, or ANY_DEVICE."""
+def _with(spec: JsonObject, exactly: JsonObject) -> JsonObject:
+    (request,) = maps_at(spec, "devices", "requests")
+    return {**spec, "devices": {**map_at(spec, "devices"), "requests": [{**request, "exactly": exactly}]}}
+
+
+def claim_body(pod: Pod, target: str, spec: JsonObject) -> JsonObject:
+    """Return a ResourceClaim. `target`: the device's id, or ANY_DEVICE."""
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -125,7 +140,7 @@ def claim_body(pod: Pod, target: str, request: Mapping[str, Any], settings: Kube
             "annotations": {names.CLAIM_FOR: target},
             "ownerReferences": [owner],
         },
-        "spec": {"devices": {"requests": [{"name": settings.request_name, **request}]}},
+        "spec": spec,
     }
 
 
@@ -137,14 +152,10 @@ def device_selector(gpu: Gpu) -> str:
     """
     driver, uuid = (json.dumps(text, ensure_ascii=False) for text in (gpu.driver, gpu.uuid))
     own = f"device.attributes[{driver}]"
-    return f'device.driver == {driver} && "uuid" in {own} && {own}.uuid == {uuid}'
+    return " && ".join((f'device.driver == {driver} && "uuid" in {own} && {own}.uuid == {uuid}', *gpu.unlike))
 
 
 def kind_selector(kind: GpuKind) -> str:
     """Return a CEL expression that is true for the devices of a kind, and fails on none."""
-    terms = [f"device.driver == {json.dumps(kind.driver)}"]
-    for name, value in kind.whole:
-        domain, _, plain = name.rpartition("/")
-        of_domain, key = f"device.capacity[{json.dumps(domain or kind.driver)}]", json.dumps(plain)
-        terms.append(f"{key} in {of_domain} && {of_domain}[{key}].compareTo(quantity({json.dumps(value)})) == 0")
-    return " && ".join(terms)
+    capacities = (capacity_term(kind.driver, name, value) for name, value in kind.whole)
+    return " && ".join((f"device.driver == {json.dumps(kind.driver)}", *capacities))

@@ -69,7 +69,6 @@ def webhook(
     port: Annotated[int, typer.Option(help="Port of the webhook.")] = 8443,
     name: Annotated[str, typer.Option("--service", help="Name of the Service and the Secret.")] = "interfere-webhook",
     configuration: Annotated[str, typer.Option(help="The MutatingWebhookConfiguration.")] = "interfere",
-    add_claim: Annotated[bool, typer.Option("--add-claim", help="Give pods without a GPU a late claim.")] = False,
     host: Annotated[
         list[str] | None,
         typer.Option(help="One more name or address of the certificate: of the configuration's `url`, if it has one."),
@@ -85,7 +84,7 @@ def webhook(
     keeper, stop = CertificateKeeper(api, settings.namespace, name, configuration, hosts=host or ()), stop_on_signals()
     until_ready(keeper, stop)
     routes = {
-        ("POST", "/mutate"): lambda request: review(request, add_claim=add_claim),
+        ("POST", "/mutate"): lambda request: review(request, settings),
         ("GET", "/healthz"): healthy,
     }
     listener = HttpServer(routes, port, tls=keeper.context)

@@ -1,21 +1,29 @@
-"""Which nodes may take a pod: nodeSelector, node affinity, taints, volumes, free CPU and memory. Pure functions.
+"""Which GPUs may take a pod: selectors of nodes and devices, taints, volumes, free CPU and memory. Pure functions.
 
-Decisions know pools of devices, not nodes. Nodes that the same kinds of pods may use form one pool, so a decision
+Decisions know pools of devices, not nodes. GPUs that the same kinds of pods may use form one pool, so a decision
 never names a node that the scheduler would refuse.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from interfere.serving.adapters.kubernetes.objects.values import list_at, maps_at
-from interfere.serving.adapters.kubernetes.records import Constraints, Gpu, GpuSource, Node, SelectorTerms
+from interfere.serving.adapters.kubernetes.records import (
+    Constraints,
+    DeviceRequest,
+    Gpu,
+    GpuSource,
+    Node,
+    SelectorTerms,
+)
 
-Kind = tuple[GpuSource | None, Constraints]
+Kind = tuple[GpuSource | None, Constraints, DeviceRequest | None]
 
 
-def admits(node: Node, labels: Mapping[str, str], wanted: Constraints) -> bool:
+def admits(node: Node, wanted: Constraints) -> bool:
     """Whether the labels and taints of a node allow a pod with these constraints to run there."""
+    labels = dict(node.labels)
     if not node.usable or any(labels.get(key) != value for key, value in wanted.node_selector):
         return False
     if not all(_tolerated(*taint, wanted.tolerations) for taint in node.taints):
@@ -100,24 +108,29 @@ def free_resources(nodes: Iterable[Node], taken: Iterable[tuple[str, Constraints
 
 
 def pools(
-    kinds: Iterable[Kind], nodes: Sequence[Node], gpus: Iterable[Gpu], free: Mapping[str, FreeResources]
-) -> tuple[dict[tuple[str, GpuSource], str], dict[Kind, tuple[str, ...]]]:
-    """Return the pool of each (node, source), and the pools that each kind of pod may use.
+    kinds: Iterable[Kind],
+    nodes: Sequence[Node],
+    gpus: Iterable[Gpu],
+    free: Mapping[str, FreeResources],
+    selected: Callable[[Gpu], frozenset[DeviceRequest]],
+) -> tuple[dict[str, str], dict[Kind, tuple[str, ...]]]:
+    """Return the pool of each GPU by its id, and the pools that each kind of pod may use.
 
-    A kind of pod that fits on no node has no pools.
+    `selected` returns the requests that a GPU may be given for. A kind of pod that fits nowhere has no pools.
     """
-    kinds = list(dict.fromkeys(kinds))
-    sources = {(gpu.node, gpu.source) for gpu in gpus}
-    admitted: dict[tuple[str, GpuSource], frozenset[int]] = {}
-    for node in nodes:
-        labels = dict(node.labels)
-        for source in (each for each in GpuSource if (node.name, each) in sources):
-            admitted[node.name, source] = frozenset(
+    kinds, records = list(dict.fromkeys(kinds)), {node.name: node for node in nodes}
+    nodes_of: dict[tuple[str, GpuSource], frozenset[int]] = {}  # the kinds that a node admits
+    members: dict[str, frozenset[int]] = {}  # the kinds that a GPU may be used by
+    for gpu in gpus:
+        place = gpu.node, gpu.source
+        if place not in nodes_of:
+            nodes_of[place] = frozenset(
                 k
-                for k, (wanted_source, wanted) in enumerate(kinds)
-                if wanted_source is source and free[node.name].fits(wanted) and admits(node, labels, wanted)
+                for k, (source, wanted, _) in enumerate(kinds)
+                if source is gpu.source and free[gpu.node].fits(wanted) and admits(records[gpu.node], wanted)
             )
-    numbers = {members: f"pool-{k}" for k, members in enumerate(dict.fromkeys(admitted.values()))}
-    pool_of = {place: numbers[members] for place, members in admitted.items()}
-    allowed = {kind: tuple(name for members, name in numbers.items() if k in members) for k, kind in enumerate(kinds)}
-    return pool_of, allowed
+        requests = selected(gpu)
+        members[gpu.id] = frozenset(k for k in nodes_of[place] if kinds[k][2] is None or kinds[k][2] in requests)
+    numbers = {each: f"pool-{k}" for k, each in enumerate(dict.fromkeys(members.values()))}
+    allowed = {kind: tuple(name for each, name in numbers.items() if k in each) for k, kind in enumerate(kinds)}
+    return {name: numbers[each] for name, each in members.items()}, allowed

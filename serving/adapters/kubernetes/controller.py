@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 
 from interfere.client import PolicyClient
-from interfere.errors import InterfereError, NotFoundError
 from interfere.serving.adapters.kubernetes.api_server.calls import CLASSES, SLICES, ClusterApi
 from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
 from interfere.serving.adapters.kubernetes.lease import Lease
 from interfere.serving.adapters.kubernetes.marks import MAX_BODY, READ_EVERY_S, MarkStore, read_by
+from interfere.serving.adapters.kubernetes.objects.values import map_at
 from interfere.serving.adapters.kubernetes.port import PATHS, KubernetesPort
 from interfere.serving.adapters.kubernetes.records import Pod
 from interfere.serving.adapters.kubernetes.releasing import release_pods
@@ -96,21 +96,20 @@ class Controller:
         self.metrics.set("leader", float(self._lease.try_hold()))
 
     def _check_device_class(self) -> None:
-        """Log an error where the DeviceClass of later claims does not exist. kube-scheduler would only say so on
-        each pod."""
-        slices = self.cluster.collections[SLICES]
+        """Log an error where the DeviceClass of later claims does not exist: no pod would be placed."""
+        slices, classes = (self.cluster.collections[path] for path in (SLICES, CLASSES))
         if not slices.wait_listed(self._settings.stale_s) or not slices.objects():
             return
-        try:
-            self._api.call("GET", f"{CLASSES}/{self._settings.device_class}")
-        except NotFoundError:
+        if not classes.wait_listed(self._settings.stale_s):
+            return
+        known = [str(map_at(row, "metadata").get("name")) for row in classes.objects()]
+        if self._settings.device_class not in known:
             _log.error(
                 "there is no DeviceClass %r: no claim can be allocated; set device_class (Helm: deviceClass) to one of "
-                "`kubectl get deviceclasses`",
+                "%s",
                 self._settings.device_class,
+                ", ".join(known) or "`kubectl get deviceclasses`",
             )
-        except InterfereError as error:
-            _log.warning("the DeviceClass is not known: %s", error.one_line)
 
     def _release(self) -> None:
         """Release pods that were gated for too long. The leader acts at once and other replicas a second later, so

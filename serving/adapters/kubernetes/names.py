@@ -16,6 +16,7 @@ MAX_WAIT_S = f"{PREFIX}max-wait-seconds"  # a pod that was decided to wait is le
 DEVICE_CLASS = f"{PREFIX}device-class"  # of the pod's claim, in place of the adapter's setting
 
 # What the adapter writes on pods.
+TEMPLATE = f"{PREFIX}claim-template"  # the ResourceClaimTemplate that the pod's late claim is made from
 STATE = f"{PREFIX}state"  # one of `records.PodState`
 DEVICE = f"{PREFIX}device"
 DECISION = f"{PREFIX}decision"

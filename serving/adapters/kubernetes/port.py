@@ -13,9 +13,11 @@ from interfere.reports.numbers import count_noun
 from interfere.serving.adapters.kubernetes import names, writes
 from interfere.serving.adapters.kubernetes.api_server.calls import (
     CLAIMS,
+    CLASSES,
     NODES,
     PODS,
     SLICES,
+    TEMPLATES,
     VOLUME_CLAIMS,
     VOLUMES,
     ClusterApi,
@@ -32,7 +34,14 @@ from interfere.serving.adapters.kubernetes.problem import (
     place_of,
     within_free_resources,
 )
-from interfere.serving.adapters.kubernetes.records import ClusterState, GpuSource, JsonObject, Pod, PodState
+from interfere.serving.adapters.kubernetes.records import (
+    ClusterState,
+    DeviceRequest,
+    GpuSource,
+    JsonObject,
+    Pod,
+    PodState,
+)
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from interfere.serving.adapters.kubernetes.writes import PodChange, Write, WriteKind
 from interfere.serving.adapters.metrics import AdapterMetrics
@@ -43,7 +52,8 @@ from interfere.serving.adapters.windows import Place, Run
 
 _log = logging.getLogger("interfere.kubernetes")
 GPU_PATHS = (PODS, NODES, SLICES, CLAIMS)  # objects that state which GPUs exist and which pods hold them
-PATHS = (*GPU_PATHS, VOLUME_CLAIMS, VOLUMES)
+PATHS = (*GPU_PATHS, VOLUME_CLAIMS, VOLUMES, CLASSES, TEMPLATES)
+REFUSED_S = 600.0  # a device that a pod was sent to and did not get is out for that long
 MAX_REASONS = 100  # written in one round; a reason that is left out comes with a later one
 IMPOSSIBLE = "no GPU of the cluster could take it, even an empty one (memory, selectors, taints, volumes, CPU)"
 SETTLE_S = 5.0  # marks are sent once a second, and a round sees a pod's end a moment later
@@ -70,6 +80,7 @@ class KubernetesPort:
         self._settings, self._api, self._cluster = settings, api, cluster
         self._metrics, self._may_write, self._observes = metrics, may_write, settings.mode is Mode.OBSERVE
         self._gated, self._now_s = 0, 0.0
+        self._refused = dict[tuple[str, DeviceRequest], float]()  # when a device was not given for a request
         self.decided_s = 0.0  # when pods were decided last, in unix seconds
         self._state = ClusterState(pods=(), nodes=(), gpus=())
 
@@ -78,6 +89,7 @@ class KubernetesPort:
         self._cluster.check_current(self._settings.stale_s)
         self._now_s = time.time()
         self._state = cluster_state(self._settings, *(self._cluster.read(path) for path in PATHS))
+        self._see_refusals()
         if self._observes:
             self._warn_of_gates()
         return Reading(
@@ -86,6 +98,18 @@ class KubernetesPort:
             runs=tuple(runs(self._state, self._now_s)),
             decided_jobs=tuple(decided_jobs(self._state, self._now_s)),
         )
+
+    def _see_refusals(self) -> None:
+        """Remember the devices that kube-scheduler did not give to pods that were sent there: they are out for the same
+        request for `REFUSED_S`."""
+        claims = self._state.claims_by_key
+        self._refused = {key: at_s for key, at_s in self._refused.items() if self._now_s - at_s < REFUSED_S}
+        for pod in self._state.pods:
+            claim = claims.get(pod.claim_key)
+            if not pod.pending or pod.gated or claim is None or not claim.is_selective or pod.request is None:
+                continue
+            if self._now_s - number(pod.note(names.DECIDED_AT)) >= self._settings.start_s:
+                self._refused.setdefault((claim.target, pod.request), self._now_s)
 
     def _warn_of_gates(self) -> None:
         """Log how many pods are still gated from an earlier mode: a controller that only observes removes no gates."""
@@ -109,7 +133,13 @@ class KubernetesPort:
             if pod.workload and pod.node and not pod.ended and not pod.deleting and _is_new(pod)
             if self._now_s - pod.created_s < ADVISED_WITHIN_S
         )
-        built = build(self._state, self._settings, self._now_s, unadvised if self._observes else frozenset())
+        built = build(
+            self._state,
+            self._settings,
+            self._now_s,
+            unadvised if self._observes else frozenset(),
+            refused=self._refused.keys(),
+        )
         is_asked = not self._observes or any(map(_is_new, built.candidates))
         return built if is_asked else replace(built, snapshot=None)
 
@@ -125,8 +155,13 @@ class KubernetesPort:
         claims, sizes = self._state.claims_by_key, claim_sizes(self._state.gpus)
         for pod in problem.impossible:
             claim = claims.get(pod.claim_key)
-            others.append(writes.release(pod, claim, IMPOSSIBLE, self._settings, sizes, now_s))
-        others += [writes.wait(each, now_s) for each in decisions if each.action.kind not in STARTS]
+            others.append(writes.release(pod, claim, IMPOSSIBLE, sizes, now_s))
+        for each in (each for each in decisions if each.action.kind not in STARTS):
+            claim = claims.get(each.job.claim_key)
+            if not each.job.gated and claim is not None and claim.is_selective:  # it lost the place that it names still
+                others.append(writes.release(each.job, claim, each.action.reason, sizes, now_s))
+            else:
+                others.append(writes.wait(each, now_s))
         for pod, reason in reasons_in_line(problem, self._state, decisions):
             others.append(writes.wait_in_line(pod, reason, now_s))
         self.decided_s = now_s
@@ -147,7 +182,7 @@ class KubernetesPort:
             amounts = seats_bytes(gpu, [job.memory_peak_bytes for job in residents], wanted)
             for each, amount in zip(on_it, amounts, strict=True):
                 claim = claims.get(each.job.claim_key)
-                changes.append(writes.place(each, gpu, nodes[gpu.node], claim, self._settings, amount, self._now_s))
+                changes.append(writes.place(each, gpu, nodes[gpu.node], claim, amount, self._now_s))
         return changes
 
     def apply(self, changes: Sequence[PodChange]) -> tuple[Rejection, ...]:

@@ -18,12 +18,13 @@ from interfere.records.cluster import DEFAULT_SEATS
 from interfere.serving.adapters import problem as shared
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.claims import claim_sizes, memory_bytes
-from interfere.serving.adapters.kubernetes.constraints import FreeResources, admits, free_resources, pools
+from interfere.serving.adapters.kubernetes.constraints import FreeResources, Kind, admits, free_resources, pools
+from interfere.serving.adapters.kubernetes.objects.selectors import selects
 from interfere.serving.adapters.kubernetes.records import (
     AllocatedDevice,
     Claim,
     ClusterState,
-    Constraints,
+    DeviceRequest,
     Gpu,
     GpuSource,
     Pod,
@@ -34,6 +35,8 @@ from interfere.serving.adapters.problem import STARTS, Problem, first_reason, ho
 
 ONLY_TO_GATE = ("claim template", "other gates", "other scheduler")  # what would have been best is said all the same
 INVALID = f"its annotations {names.PREFIX}* are not valid"
+SEVERAL = "a claim of several devices"
+CLAIM_GRACE_S = 10.0  # after which a claim that a pod names, and nobody has made, is made
 DeviceKey = tuple[str, str, str]  # driver, pool, name
 
 
@@ -75,12 +78,17 @@ def within_free_resources(problem: ClusterProblem, actions: Iterable[Action]) ->
 
 
 def build(
-    state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str] = frozenset()
+    state: ClusterState,
+    settings: KubernetesSettings,
+    now_s: float,
+    hypothetical: frozenset[str] = frozenset(),
+    *,
+    refused: Collection[tuple[str, DeviceRequest]] = (),
 ) -> ClusterProblem:
     """Return the present decision problem.
 
     `hypothetical`: uids of bound pods that are treated as pending, so that the plan says where they would have been
-    placed.
+    placed. `refused`: devices that kube-scheduler does not give for a request.
     """
     # 1. Who may be advised.
     claims, left, default_bytes = state.claims_by_key, Counter[str](), claim_sizes(state.gpus).seat_bytes
@@ -94,7 +102,8 @@ def build(
             left[reason or INVALID] += 1
         else:
             advised.append((pod, record))
-    impossible = _impossible(advised, state) if settings.mode is Mode.GATE else set[str]()
+    selected = _Selected(state, refused)
+    impossible = _impossible(advised, state, selected) if settings.mode is Mode.GATE else set[str]()
     possible = [(pod, job) for pod, job in advised if pod.uid not in impossible]
     advised.sort(key=lambda pair: (-pair[0].priority, pair[0].created_s, pair[0].id))
     # 2. The devices that have a free seat, and their residents.
@@ -108,15 +117,13 @@ def build(
     taken = (pod for pod in state.pods if pod.uid not in hypothetical and not pod.ended)
     free = free_resources(state.nodes, ((_node_of(pod, now_s, settings), pod.constraints) for pod in taken))
     pool_of, allowed = pools(
-        ((pod.source, pod.constraints) for pod, _ in possible), state.nodes, (gpu for gpu, _ in devices), free
+        (_kind(pod) for pod, _ in possible), state.nodes, (gpu for gpu, _ in devices), free, selected.requests
     )
-    pooled = [(pod, replace(job, pools=allowed[pod.source, pod.constraints])) for pod, job in possible]
+    pooled = [(pod, replace(job, pools=allowed[_kind(pod)])) for pod, job in possible]
     able = [(pod, job) for pod, job in pooled if job.pools]
     left["no node admits it"] += len(pooled) - len(able)
     # 4. As many pods as may be decided at once.
-    records = tuple(
-        device_record(gpu, residents, pool_of.get((gpu.node, gpu.source), "none")) for gpu, residents in devices
-    )
+    records = tuple(device_record(gpu, residents, pool_of.get(gpu.id, "none")) for gpu, residents in devices)
     number_decided = horizon(records, settings)
     candidates, behind = able[:number_decided], able[number_decided:]
     snapshot = None
@@ -139,10 +146,14 @@ def build(
 def exclusion_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings, now_s: float) -> str:
     """Return the reason why a pod with a workload gets no advice; empty where it gets advice."""
     gating = settings.mode is Mode.GATE
-    is_fixed = not pod.gated and (pod.source is not GpuSource.DRA or claim is None or claim.reserved)
+    is_placeable = pod.source is GpuSource.DRA and bool(pod.claim) and (claim is None or not claim.reserved)
+    is_awaited = claim is None and now_s - pod.created_s < CLAIM_GRACE_S  # its user may be about to create it
+    is_fixed = not pod.gated and (not is_placeable or is_awaited)
     checks = {
         "opted out": pod.note(names.OPT_OUT) == "true",
         pod.special: bool(pod.special) and (gating or pod.special not in ONLY_TO_GATE),
+        "its claim template is missing": gating and bool(pod.claim) and pod.claim_spec is None,
+        SEVERAL: gating and is_of_several(pod),
         "own claim": gating and claim is not None and not claim.ours,
         "claim of another pod": gating and claim is not None and claim.owner_uid not in ("", pod.uid),
         "claim in use": gating and claim is not None and claim.reserved,
@@ -154,34 +165,57 @@ def exclusion_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings
     return first_reason(checks)
 
 
+def is_of_several(pod: Pod) -> bool:
+    """Return whether a pod's late claim asks for several devices, or for any number of them."""
+    return bool(pod.claim) and pod.claim_spec is not None and pod.request is None
+
+
 def waited_long(pod: Pod, now_s: float) -> bool:
     """Return whether a pod has waited for as long as its annotation allows. Without one it may wait for ever."""
     longest_s = number(pod.note(names.MAX_WAIT_S))
     return longest_s > 0 and now_s - pod.created_s >= longest_s
 
 
-def _impossible(advised: Iterable[tuple[Pod, Job]], state: ClusterState) -> set[str]:
+def _kind(pod: Pod) -> Kind:
+    return pod.source, pod.constraints, pod.request
+
+
+class _Selected:
+    """Which requests of a cluster's pods select which GPUs, each pair looked at once."""
+
+    def __init__(self, state: ClusterState, refused: Collection[tuple[str, DeviceRequest]] = ()) -> None:
+        self._classes, self._refused = state.classes, refused
+        self._requests = tuple(dict.fromkeys(pod.request for pod in state.pods if pod.request is not None))
+        self._known: dict[str, frozenset[DeviceRequest]] = {}
+
+    def requests(self, gpu: Gpu) -> frozenset[DeviceRequest]:
+        """Return the requests that a GPU of a ResourceSlice may be given for."""
+        if gpu.source is not GpuSource.DRA:
+            return frozenset()
+        if gpu.id not in self._known:
+            self._known[gpu.id] = frozenset(each for each in self._requests if self._selects(each, gpu))
+        return self._known[gpu.id]
+
+    def _selects(self, request: DeviceRequest, gpu: Gpu) -> bool:
+        of_class = self._classes.get(request.device_class)
+        is_open = of_class is not None and (gpu.id, request) not in self._refused
+        return is_open and selects((*(of_class or ()), *request.selectors), gpu.variable)
+
+
+def _impossible(advised: Iterable[tuple[Pod, Job]], state: ClusterState, selected: _Selected) -> set[str]:
     """Return the uids of the pods that no GPU of the cluster could take if it were empty."""
     nodes, full = {node.name: replace(node, usable=True) for node in state.nodes}, free_resources(state.nodes, ())
-    largest: dict[tuple[str, GpuSource], float] = {}  # memory of the largest GPU of a node
-    for gpu in state.gpus:
-        memory_bytes = math.inf if math.isnan(gpu.memory_bytes) else gpu.memory_bytes
-        largest[gpu.node, gpu.source] = max(memory_bytes, largest.get((gpu.node, gpu.source), 0.0))
-    admitted: dict[tuple[GpuSource | None, Constraints], float] = {}  # memory of the largest GPU that may be used
-    for kind in {(pod.source, pod.constraints) for pod, _ in advised}:
-        source, wanted = kind
-        fits = [
-            memory_bytes
-            for (name, of_source), memory_bytes in largest.items()
-            if of_source is source and name in nodes and full[name].fits(wanted)
-            if admits(nodes[name], dict(nodes[name].labels), wanted)
+    largest: dict[Kind, float] = {}  # memory of the largest GPU that may be used; -1 without one
+    for source, wanted, request in {_kind(pod) for pod, _ in advised}:
+        admitting = {name for name, node in nodes.items() if full[name].fits(wanted) and admits(node, wanted)}
+        memories = [
+            math.inf if math.isnan(gpu.memory_bytes) else gpu.memory_bytes
+            for gpu in state.gpus
+            if gpu.source is source and gpu.node in admitting
+            if request is None or request in selected.requests(gpu)
         ]
-        admitted[kind] = max(fits, default=-1.0)
-    return {
-        pod.uid
-        for pod, job in advised
-        if admitted[pod.source, pod.constraints] < 0 or job.memory_peak_bytes > admitted[pod.source, pod.constraints]
-    }
+        largest[source, wanted, request] = max(memories, default=-1.0)
+    return {pod.uid for pod, job in advised if largest[_kind(pod)] < 0 or job.memory_peak_bytes > largest[_kind(pod)]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

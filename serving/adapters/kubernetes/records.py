@@ -1,5 +1,6 @@
 """Pods, nodes, GPUs and claims as records: what decisions read of the API server's objects."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -32,6 +33,14 @@ class PodState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRequest:
+    """The devices that a claim may be given: those that its DeviceClass and its own selectors select."""
+
+    device_class: str
+    selectors: tuple[str, ...] = ()  # CEL expressions of the claim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
     """A capacity of a device other than memory, and the amount of it that one claim of the adapter consumes."""
 
@@ -46,7 +55,7 @@ class Capacity:
 class Gpu:
     """One GPU of one node that pods may share."""
 
-    id: str  # node/uuid: the device's id in decisions
+    id: str  # node/uuid, or node/uuid/name where devices share a uuid: the device's id in decisions
     node: str
     uuid: str
     source: GpuSource
@@ -61,6 +70,8 @@ class Gpu:
     driver: str = ""  # DRA: the driver that publishes it, which is also the domain of its attributes
     dra_pool: str = ""
     dra_name: str = ""
+    variable: JsonObject = field(default_factory=dict, hash=False)  # DRA: `device` of a selector
+    unlike: tuple[str, ...] = ()  # DRA: CEL terms that are false for the other devices of its uuid
     excluded_by: tuple[str, ...] = ()  # DRA: devices of the pool that consume the same counters
     seats: int = 2  # pods that may be on it at once
 
@@ -115,6 +126,9 @@ class Pod:
     constraints: Constraints = field(default_factory=Constraints)
     source: GpuSource | None = None  # how it asks for a GPU; None where it asks for none
     claim: str = ""  # DRA: the claim that it names
+    claim_spec: JsonObject | None = field(default=None, hash=False)  # DRA: of its claim; None: its template is missing
+    request: DeviceRequest | None = None  # DRA: the devices that it may be given; None where the claim asks for several
+    claim_memory_bytes: float = NAN  # DRA: device memory that its template asks for
     hami_memory_bytes: float = NAN  # device memory that it asks HAMi for
     priority: int = 0
     created_s: float = 0.0
@@ -124,7 +138,7 @@ class Pod:
     restarts: int = 0
     ips: tuple[str, ...] = ()  # one of each family
     deleting: bool = False
-    special: str = ""  # why the pod is not advised; empty for a plain pod
+    all_special: tuple[str, ...] = ()  # why the pod is not advised; empty for a plain pod
 
     @property
     def id(self) -> str:
@@ -154,6 +168,11 @@ class Pod:
     def note(self, name: str) -> str:
         """Return the annotation of this name, or else the label of this name; empty where there is neither."""
         return dict(self.notes).get(name, "")
+
+    @property
+    def special(self) -> str:
+        """The first reason why the pod is not advised; empty for a plain pod."""
+        return next(iter(self.all_special), "")
 
     @property
     def workload(self) -> str:
@@ -212,6 +231,11 @@ class Claim:
     devices: tuple[AllocatedDevice, ...] = ()  # without devices with admin access only
 
     @property
+    def is_selective(self) -> bool:
+        """Whether the adapter made it for one GPU, and may still replace it."""
+        return self.ours and not self.reserved and self.target != names.ANY_DEVICE
+
+    @property
     def key(self) -> str:
         """Namespace and name."""
         return f"{self.namespace}/{self.name}"
@@ -225,6 +249,7 @@ class ClusterState:
     nodes: tuple[Node, ...]
     gpus: tuple[Gpu, ...]
     claims: tuple[Claim, ...] = ()
+    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # CEL expressions of each DeviceClass
 
     @property
     def claims_by_key(self) -> dict[str, Claim]:

@@ -15,12 +15,27 @@ from dataclasses import dataclass, replace
 from interfere.errors import InterfereError, NotFoundError, UnfitError
 from interfere.records import NAN
 from interfere.serving.adapters.kubernetes import names, writes
-from interfere.serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, SLICES, ClusterApi, apply_changes
+from interfere.serving.adapters.kubernetes.api_server.calls import (
+    CLAIMS,
+    PODS,
+    SLICES,
+    TEMPLATES,
+    ClusterApi,
+    apply_changes,
+)
 from interfere.serving.adapters.kubernetes.claims import ClaimSizes, claim_sizes
 from interfere.serving.adapters.kubernetes.lease import newest_decision_s
 from interfere.serving.adapters.kubernetes.objects.gpus import gpus_of_slices
-from interfere.serving.adapters.kubernetes.objects.reading import read_claim, read_pod
-from interfere.serving.adapters.kubernetes.problem import INVALID, job_record, number, waited_long
+from interfere.serving.adapters.kubernetes.objects.reading import read_claim, read_pod, specs_of_templates
+from interfere.serving.adapters.kubernetes.objects.values import map_at
+from interfere.serving.adapters.kubernetes.problem import (
+    INVALID,
+    SEVERAL,
+    is_of_several,
+    job_record,
+    number,
+    waited_long,
+)
 from interfere.serving.adapters.kubernetes.records import Claim, JsonObject, Pod, PodState
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.kubernetes.writes import PodChange
@@ -57,7 +72,7 @@ def release_reason(
     """
     if not pod.pending:
         return ""
-    if every and (pod.gated or _is_selective(claim)):
+    if every and (pod.gated or (claim is not None and claim.is_selective) or _lacks_claim(pod, claim)):
         return "released by the administrator"
     if pod.gated:
         return _gated_reason(pod, claim, settings, now_s, decided_s)
@@ -71,6 +86,7 @@ def _gated_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings, n
         "no workload": not pod.workload,
         "own claim": claim is not None and not claim.ours,
         pod.special: bool(pod.special) and pod.special != "other gates",
+        SEVERAL: is_of_several(pod),
         "tried too often": number(pod.note(names.TRIES)) >= settings.most_tries,
         INVALID: job_record(pod, NAN, now_s, settings) is None,
         f"no place within its {names.MAX_WAIT_S}": waited_long(pod, now_s),
@@ -80,19 +96,21 @@ def _gated_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings, n
 
 
 def _ungated_reason(pod: Pod, claim: Claim | None, settings: KubernetesSettings, now_s: float) -> str:
-    if not pod.claim or pod.note(names.STATE) not in list(PodState):
+    if not pod.claim:
         return ""
-    waited_s = now_s - number(pod.note(names.DECIDED_AT))
+    is_overdue = now_s - number(pod.note(names.DECIDED_AT)) >= settings.start_s + GRACE_S
+    is_known = pod.note(names.STATE) in list(PodState)
+    is_late = now_s - pod.created_s >= settings.window_s
     checks = {
-        "its claim was missing": claim is None,
-        f"not bound within {settings.start_s:g} s": _is_selective(claim) and waited_s >= settings.start_s + GRACE_S,
+        "its claim was missing": _lacks_claim(pod, claim) and (is_known or is_late),
+        f"not bound within {settings.start_s:g} s": claim is not None and claim.is_selective and is_overdue,
     }
     return first_reason(checks)
 
 
-def _is_selective(claim: Claim | None) -> bool:
-    """Whether a claim of the adapter selects one GPU, and may still be replaced."""
-    return claim is not None and claim.ours and not claim.reserved and claim.target != names.ANY_DEVICE
+def _lacks_claim(pod: Pod, claim: Claim | None) -> bool:
+    """Whether a pod with a workload names a claim that nobody has created, as where the webhook was away."""
+    return bool(pod.claim and pod.workload) and claim is None and pod.special != "claim template"
 
 
 def releases(
@@ -110,7 +128,7 @@ def releases(
     for pod in pods:
         claim = claims.get(pod.claim_key)
         reason = release_reason(pod, claim, settings, now_s, decided_s=decided_s, every=every)
-        change = writes.release(pod, claim, reason, settings, sizes, now_s) if reason else None
+        change = writes.release(pod, claim, reason, sizes, now_s, as_asked=every) if reason else None
         if change is not None:
             changes.append(change)
     return tuple(changes)
@@ -123,14 +141,17 @@ def release_pods(
 
     Raises UnavailableError where the API server does not answer.
     """
-    pods = [read_pod(row) for row in api.list(PODS, fields="status.phase=Pending")[0]]
-    gated = [pod for pod in pods if pod.gated or pod.note(names.STATE)]
+    rows = api.list(PODS, fields="status.phase=Pending")[0]
+    is_made = any(names.TEMPLATE in map_at(row, "metadata", "annotations") for row in rows)
+    templates = specs_of_templates(_listed(api, TEMPLATES) or ()) if is_made else {}
+    pods = [read_pod(row, settings, templates=templates) for row in rows]
+    gated = [pod for pod in pods if pod.gated or pod.note(names.STATE) or (pod.claim and pod.workload)]
     changes: tuple[PodChange, ...] = ()
     if gated:
-        rows = _listed(api, CLAIMS)
-        if rows is None:
+        listed = _listed(api, CLAIMS)
+        if listed is None:
             gated = [pod for pod in gated if pod.gated]
-        claims = {claim.key: claim for claim in map(read_claim, rows or ())}
+        claims = {claim.key: claim for claim in map(read_claim, listed or ())}
         sizes = claim_sizes(gpus_of_slices(_listed(api, SLICES) or (), settings))
         random.shuffle(gated)  # pods that time out in somebody else's admission must not come first each time
         decided_s = newest_decision_s(api, settings.namespace) if any(pod.held for pod in gated) else 0.0

@@ -9,19 +9,19 @@ import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from interfere.records import ActionKind
+from interfere.records import NAN, ActionKind
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.claims import (
     ClaimSizes,
-    any_request,
+    any_spec,
     claim_body,
-    seat_request,
-    whole_request,
+    memory_bytes,
+    seat_spec,
+    whole_spec,
 )
 from interfere.serving.adapters.kubernetes.objects.values import timestamp
 from interfere.serving.adapters.kubernetes.problem import number
 from interfere.serving.adapters.kubernetes.records import Claim, Gpu, GpuSource, JsonObject, Node, Pod, PodState
-from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.observations import Decision
 
 REASON_EVERY_S = 60.0  # a place in a line changes often; it is written so often
@@ -57,13 +57,7 @@ class PodChange:
 
 
 def place(
-    decision: Decision[Pod],
-    gpu: Gpu,
-    node: Node,
-    claim: Claim | None,
-    settings: KubernetesSettings,
-    amount_bytes: float,
-    now_s: float,
+    decision: Decision[Pod], gpu: Gpu, node: Node, claim: Claim | None, amount_bytes: float, now_s: float
 ) -> PodChange:
     """Send a pod to one GPU: its claim, then annotations, nodeSelector and gate in one patch.
 
@@ -77,8 +71,9 @@ def place(
     writes = list[Write]()
     if gpu.source is GpuSource.DRA:
         is_whole = bool(pod.note(names.MAX_SLOWDOWN) and action.kind is ActionKind.START_ALONE and gpu.whole)
-        request = whole_request(pod, gpu, settings) if is_whole else seat_request(pod, gpu, amount_bytes, settings)
-        writes += claim_writes(pod, claim, claim_body(pod, gpu.id, request, settings))
+        asked = pod.claim_spec or {}
+        spec = whole_spec(asked, gpu) if is_whole else seat_spec(asked, gpu, amount_bytes)
+        writes += claim_writes(pod, claim, claim_body(pod, gpu.id, spec))
     else:
         selector = {names.HOSTNAME: node.hostname}
         if gpu.source is GpuSource.HAMI:
@@ -113,17 +108,20 @@ def _wait(pod: Pod, notes: dict[str, str | None], reason: str, now_s: float) -> 
 
 
 def release(
-    pod: Pod, claim: Claim | None, reason: str, settings: KubernetesSettings, sizes: ClaimSizes, now_s: float
+    pod: Pod, claim: Claim | None, reason: str, sizes: ClaimSizes, now_s: float, *, as_asked: bool = False
 ) -> PodChange | None:
-    """Leave a pod to Kubernetes: a claim for a whole GPU, no gate. None where nothing is left to do."""
+    """Leave a pod to Kubernetes: a claim for a whole GPU, no gate. None where nothing is left to do.
+
+    `as_asked`: a claim as its template says. Nobody keeps promises to the pods that share a GPU any longer.
+    """
     writes = list[Write]()
-    if (
-        pod.claim
-        and pod.special != "claim template"
-        and (claim is None or (claim.ours and not claim.reserved and claim.target != names.ANY_DEVICE))
-    ):
-        body = claim_body(pod, names.ANY_DEVICE, any_request(pod, sizes, settings), settings)
-        writes += claim_writes(pod, claim, body)
+    if pod.claim and pod.claim_spec is not None and pod.special != "claim template":
+        spec = (
+            pod.claim_spec
+            if as_asked and pod.note(names.TEMPLATE)
+            else any_spec(pod.claim_spec, sizes, _known_bytes(pod))
+        )
+        writes += claim_writes(pod, claim, claim_body(pod, names.ANY_DEVICE, spec))
     if not writes and not pod.gated:
         return None
     notes: dict[str, str | None] = {
@@ -137,6 +135,14 @@ def release(
     writes.append(patch_pod(pod, notes, ungate=pod.gated))
     writes.append(event(pod, "Released", f"left to Kubernetes: {clean(reason)}", now_s))
     return PodChange(pod=pod, state=PodState.RELEASED, writes=tuple(writes))
+
+
+def _known_bytes(pod: Pod) -> float:
+    """Return the memory that a pod asks for; NaN where it says nothing, or nothing that can be read."""
+    try:
+        return memory_bytes(pod, NAN)
+    except ValueError:
+        return NAN
 
 
 def advise(decision: Decision[Pod], now_s: float) -> PodChange:

@@ -39,6 +39,7 @@ PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 SLICES, CLAIMS = "/apis/resource.k8s.io/v1/resourceslices", "/apis/resource.k8s.io/v1/resourceclaims"
 VOLUMES, VOLUME_CLAIMS = "/api/v1/persistentvolumes", "/api/v1/persistentvolumeclaims"
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+TEMPLATES = "/apis/resource.k8s.io/v1/resourceclaimtemplates"
 
 
 class TokenBucket:

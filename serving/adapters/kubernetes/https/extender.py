@@ -74,7 +74,7 @@ class Extender:
         if self._known is None:
             return {}
         situations, default_bytes, hami = self._known
-        pod = read_pod(args.get("pod") or {}, hami=hami)
+        pod = read_pod(args.get("pod") or {}, self._settings, hami=hami)
         record = job_record(pod, default_bytes, time.time(), self._settings) if pod.workload else None
         if record is None or pod.special:
             return {}

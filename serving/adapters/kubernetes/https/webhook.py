@@ -1,4 +1,4 @@
-"""The mutating webhook: adds the gate, and where wanted the claim, to pods that opted in; and its certificates.
+"""The mutating webhook: gates pods that opted in, and makes their claims late ones; and its certificates.
 
 Law: it never refuses a pod. Law: mutating twice is mutating once.
 
@@ -30,9 +30,9 @@ from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import MERGE, ClusterApi
 from interfere.serving.adapters.kubernetes.objects.reading import read_pod
 from interfere.serving.adapters.kubernetes.records import JsonObject
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.http_server import Answer, Request
 
-CLAIM_ENTRY = "interfere-gpu"  # name of the claim inside the pod
 Patch = list[dict[str, Any]]
 _log = logging.getLogger("interfere.kubernetes")
 LEAF_DAYS = 90.0
@@ -43,7 +43,7 @@ RENEW_AT = 1 / 3  # of its life left: a month of a leaf's, in which a failing re
 FIELDS = ("ca.crt", "ca.key", "tls.crt", "tls.key")
 
 
-def review(request: Request, *, add_claim: bool) -> Answer:
+def review(request: Request, settings: KubernetesSettings) -> Answer:
     """Answer an AdmissionReview (admission.k8s.io/v1). Raises InvalidInputError for anything else."""
     try:
         document = json.loads(request.body)
@@ -55,50 +55,46 @@ def review(request: Request, *, add_claim: bool) -> Answer:
         raise InvalidInputError(
             f"this is no AdmissionReview ({error})", value=repr(request.body[:60]), remedy="POST one of v1"
         ) from None
-    patch = mutation(pod, uid, add_claim=add_claim) if admission.get("operation", "CREATE") == "CREATE" else []
+    patch = mutation(pod, uid, settings) if admission.get("operation", "CREATE") == "CREATE" else []
     response: dict[str, Any] = {"uid": uid, "allowed": True}
     if patch:
         response |= {"patchType": "JSONPatch", "patch": base64.b64encode(json.dumps(patch).encode()).decode()}
     return Answer(document={"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 
 
-def mutation(pod: Mapping[str, Any], uid: str, *, add_claim: bool) -> Patch:
+def mutation(pod: JsonObject, uid: str, settings: KubernetesSettings) -> Patch:
     """Return a JSON patch (RFC 6902) that gates a pod; empty for a pod that stays as it is."""
     spec = pod.get("spec")
-    record = read_pod(dict(pod))
+    record = read_pod(pod, settings)
     if not isinstance(spec, dict) or record.node or record.gated or not record.workload:
         return []
     if record.note(names.OPT_OUT) == "true":
         return []
-    patch: Patch = []
-    if record.source is None:
-        patch = _claim(spec, uid) if add_claim else []
-    if record.special not in ("", "no GPU") or (record.source is None and not patch):
+    patch = _late_claim(pod, spec, uid)
+    if set(record.all_special) - ({"claim template"} if patch else set()):
         return []  # the controller would leave it to Kubernetes anyway
     return patch + _append(spec, "schedulingGates", {"name": names.GATE})
 
 
-def _claim(spec: Mapping[str, Any], uid: str) -> Patch:
-    """Return a patch that names a claim in a pod and gives it to the first container.
+def _late_claim(pod: JsonObject, spec: JsonObject, uid: str) -> Patch:
+    """Return a patch that replaces the only claim template of a pod by a claim that the controller makes from it later.
 
-    The controller creates the claim later. A pod that a controller creates has no name yet, so the claim is named after
-    the request.
+    The claim of a template is made with the pod, before anybody could decide its device. A pod that a controller
+    creates has no name yet, so the claim is named after the request.
     """
-    containers = spec.get("containers")
-    if spec.get("resourceClaims") or not isinstance(containers, list) or not containers:
+    claims = spec.get("resourceClaims")
+    claim = claims[0] if isinstance(claims, list) and len(claims) == 1 and isinstance(claims[0], dict) else {}
+    template = claim.get("resourceClaimTemplateName")
+    if not template or claim.get("resourceClaimName"):
         return []
-    name = f"interfere-{''.join(c for c in uid.lower() if c.isalnum())[:20]}"
-    patch = _append(spec, "resourceClaims", {"name": CLAIM_ENTRY, "resourceClaimName": name})
-    resources = containers[0].get("resources") if isinstance(containers[0], dict) else None
-    if not isinstance(resources, dict):
-        patch.append(
-            {"op": "add", "path": "/spec/containers/0/resources", "value": {"claims": [{"name": CLAIM_ENTRY}]}}
-        )
-        return patch
-    claims = resources.get("claims")
-    value: Any = {"name": CLAIM_ENTRY} if isinstance(claims, list) else [{"name": CLAIM_ENTRY}]
-    end = "/-" if isinstance(claims, list) else ""
-    return [*patch, {"op": "add", "path": f"/spec/containers/0/resources/claims{end}", "value": value}]
+    name = f"interfere-{''.join(c for c in uid.lower() if c.isalnum())[:40]}"
+    late = {"name": claim.get("name"), "resourceClaimName": name}
+    patch: Patch = [{"op": "replace", "path": "/spec/resourceClaims/0", "value": late}]
+    metadata = pod.get("metadata")
+    if isinstance(metadata, dict) and isinstance(metadata.get("annotations"), dict):
+        key = names.TEMPLATE.replace("/", "~1")
+        return [*patch, {"op": "add", "path": f"/metadata/annotations/{key}", "value": str(template)}]
+    return [*patch, {"op": "add", "path": "/metadata/annotations", "value": {names.TEMPLATE: str(template)}}]
 
 
 def _append(spec: Mapping[str, Any], field: str, value: Mapping[str, Any]) -> Patch:

@@ -12,11 +12,18 @@ Source: k8s.io/dynamic-resource-allocation/structured, pools, allocator and cons
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from interfere.records import NAN
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.constraints import fulfils, selector_terms
+from interfere.serving.adapters.kubernetes.objects.selectors import (
+    attribute_term,
+    capacity_term,
+    device_variable,
+    selects,
+)
 from interfere.serving.adapters.kubernetes.objects.values import map_at, maps_at, quantity
 from interfere.serving.adapters.kubernetes.records import Capacity, Gpu, GpuSource, JsonObject, Node
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
@@ -36,16 +43,46 @@ def gpus_of_slices(
     for row in slices:
         if isinstance(spec := row.get("spec"), dict):
             pools.setdefault((spec.get("driver"), map_at(spec, "pool").get("name")), []).append(spec)
-    gpus: dict[str, Gpu] = {}
+    gpus: list[tuple[Gpu, JsonObject]] = []
+    domains = frozenset(str(driver) for driver, _ in pools)
     for members in pools.values():
         newest = max(map(_generation, members))
         current = [spec for spec in members if _generation(spec) == newest]
         if _is_usable(current):
             sharing_counters = _names_by_counter_set(current)
             for spec in current:
-                for gpu in _gpus(spec, settings, nodes, sharing_counters):
-                    gpus.setdefault(gpu.id, gpu)
-    return tuple(gpus.values())
+                gpus += _gpus(spec, settings, nodes, sharing_counters, domains)
+    return tuple(_told_apart(gpus))
+
+
+def _told_apart(published: Sequence[tuple[Gpu, JsonObject]]) -> Iterator[Gpu]:
+    """Yield the GPUs, those that share a uuid with names of their own and the terms that tell them apart.
+
+    A device that no attribute and no capacity tells from another of its uuid, as equal partitions, is left out: no
+    claim could name it.
+    """
+    of_uuid: dict[tuple[str, str], list[tuple[Gpu, JsonObject]]] = {}
+    for gpu, device in published:
+        of_uuid.setdefault((gpu.driver, gpu.uuid), []).append((gpu, device))
+    for members in of_uuid.values():
+        for gpu, device in members:
+            others = [other for other, _ in members if other is not gpu]
+            terms = _own_terms(gpu.driver, device) if others else ()
+            unlike = tuple(term for term in terms if not all(selects([term], other.variable) for other in others))
+            if not any(selects(unlike, other.variable) for other in others):
+                yield replace(gpu, id=f"{gpu.id}/{gpu.dra_name}", unlike=unlike) if others else gpu
+
+
+def _own_terms(driver: str, device: JsonObject) -> Iterator[str]:
+    """Yield CEL terms that are true for a device: one for each attribute and each capacity. Versions are no texts to
+    CEL."""
+    for name, row in map_at(device, "attributes").items():
+        for kind in ("string", "int", "bool"):
+            if isinstance(row, dict) and kind in row:
+                yield attribute_term(driver, name, row[kind])
+    for name, row in map_at(device, "capacity").items():
+        if isinstance(row, dict) and quantity(row.get("value")) >= 0:
+            yield capacity_term(driver, name, str(row["value"]))
 
 
 def _generation(spec: Mapping[str, Any]) -> int:
@@ -88,7 +125,8 @@ def _gpus(
     settings: KubernetesSettings,
     nodes: Sequence[Node],
     sharing_counters: Mapping[str, Sequence[str]],
-) -> Iterator[Gpu]:
+    domains: frozenset[str],
+) -> Iterator[tuple[Gpu, JsonObject]]:
     driver, pool = str(spec.get("driver")), str(map_at(spec, "pool").get("name"))
     node_of_slice = _node_of(spec, nodes)
     for device in maps_at(spec, "devices"):
@@ -100,7 +138,7 @@ def _gpus(
         capacity = {str(k): v for k, v in (device.get("capacity") or {}).items() if isinstance(v, dict)}
         memory_name = f"{driver}/memory" if f"{driver}/memory" in capacity else "memory"
         memory, name = capacity.get(memory_name, {}), str(device.get("name") or "")
-        yield Gpu(
+        gpu = Gpu(
             id=f"{node}/{uuid}",
             node=node,
             uuid=uuid,
@@ -123,12 +161,14 @@ def _gpus(
             ),
             seats=settings.seats,
             memory_policy=map_at(memory, "requestPolicy"),
+            variable=device_variable(driver, device, domains),
             whole=tuple(
                 (key, str(row["value"]))
                 for key, row in capacity.items()
                 if quantity(row.get("value")) > 0 and consumed(row, quantity(row["value"])) == quantity(row["value"])
             ),
         )
+        yield gpu, device
 
 
 def _strings(attributes: Any, driver: str) -> dict[str, str]:

@@ -10,8 +10,10 @@ from typing import Any
 
 from interfere.records import NAN
 from interfere.serving.adapters.kubernetes import names
+from interfere.serving.adapters.kubernetes.claims import plain_request
 from interfere.serving.adapters.kubernetes.constraints import selector_terms
 from interfere.serving.adapters.kubernetes.objects.gpus import gpus_of_nodes, gpus_of_slices
+from interfere.serving.adapters.kubernetes.objects.selectors import expressions_of
 from interfere.serving.adapters.kubernetes.objects.values import (
     list_at,
     map_at,
@@ -24,6 +26,7 @@ from interfere.serving.adapters.kubernetes.records import (
     Claim,
     ClusterState,
     Constraints,
+    DeviceRequest,
     GpuSource,
     JsonObject,
     Node,
@@ -31,10 +34,11 @@ from interfere.serving.adapters.kubernetes.records import (
     SelectorTerms,
 )
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
-from interfere.serving.adapters.problem import first_reason
 from interfere.serving.http_server import plain_address
 
 _HAMI_NOTES = (names.HAMI_USE, names.HAMI_ALLOCATED)
+ClaimSpecs = Mapping[tuple[str, str], JsonObject]
+"""The spec of the claims that a template makes, by namespace and name of the template."""
 VolumeTerms = Mapping[tuple[str, str], SelectorTerms]
 """Terms of the volume that a claim is bound to, by namespace and name of the claim."""
 _HAMI_RESOURCES = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
@@ -48,6 +52,8 @@ def cluster_state(
     claims: Iterable[JsonObject],
     volume_claims: Iterable[JsonObject] = (),
     volumes: Iterable[JsonObject] = (),
+    classes: Iterable[JsonObject] = (),
+    templates: Iterable[JsonObject] = (),
 ) -> ClusterState:
     """Return the records of all objects that a round reads. A GPU that a ResourceSlice publishes is not read from
     its node again."""
@@ -58,16 +64,29 @@ def cluster_state(
     annotated = gpus_of_nodes((node for node in nodes if _name(node) not in with_slices), settings)
     gpus = (*published, *annotated)
     hami_nodes = {gpu.node for gpu in gpus if gpu.source is GpuSource.HAMI}
-    terms = terms_by_claim(volume_claims, volumes)
+    terms, specs = terms_by_claim(volume_claims, volumes), specs_of_templates(templates)
     return ClusterState(
-        pods=tuple(read_pod(pod, hami=bool(hami_nodes), volume_terms=terms) for pod in pods),
+        pods=tuple(read_pod(pod, settings, hami=bool(hami_nodes), volume_terms=terms, templates=specs) for pod in pods),
         nodes=records,
         gpus=gpus,
         claims=tuple(map(read_claim, claims)),
+        classes={_name(row): expressions_of(map_at(row, "spec")) for row in classes},
     )
 
 
-def read_pod(row: JsonObject, *, hami: bool = False, volume_terms: VolumeTerms = MappingProxyType({})) -> Pod:
+def specs_of_templates(rows: Iterable[JsonObject]) -> ClaimSpecs:
+    """Return the spec of the claims that each ResourceClaimTemplate makes, by its namespace and name."""
+    return {(_namespace(row), _name(row)): map_at(row, "spec", "spec") for row in rows}
+
+
+def read_pod(
+    row: JsonObject,
+    settings: KubernetesSettings,
+    *,
+    hami: bool = False,
+    volume_terms: VolumeTerms = MappingProxyType({}),
+    templates: ClaimSpecs = MappingProxyType({}),
+) -> Pod:
     """Read one pod. `hami`: the cluster has HAMi's nodes, so that a plain request for a GPU counts as a request to
     HAMi."""
     metadata, spec, status = map_at(row, "metadata"), map_at(row, "spec"), map_at(row, "status")
@@ -77,8 +96,10 @@ def read_pod(row: JsonObject, *, hami: bool = False, volume_terms: VolumeTerms =
     resources = [map_at(each, "resources", "limits") for each in containers]
     source = _source(claims, resources, hami=hami)
     ended_s, reason, restarts, started_s = _ending(status)
+    claim_spec = _claim_spec(notes, _namespace(row), templates, settings) if claims else None
+    asked = plain_request(claim_spec)
     return Pod(
-        namespace=str(metadata.get("namespace") or "default"),
+        namespace=_namespace(row),
         name=_name(row),
         uid=str(metadata.get("uid") or ""),
         version=str(metadata.get("resourceVersion") or ""),
@@ -93,6 +114,18 @@ def read_pod(row: JsonObject, *, hami: bool = False, volume_terms: VolumeTerms =
         constraints=_constraints(spec, terms_of_pod(row, volume_terms) if volume_terms else ()),
         source=source,
         claim=_claim_name(claims[0], status) if len(claims) == 1 else "",
+        claim_spec=claim_spec,
+        request=DeviceRequest(device_class=str(asked.get("deviceClassName")), selectors=expressions_of(asked))
+        if asked
+        else None,
+        claim_memory_bytes=next(
+            (
+                quantity(amount)
+                for name, amount in map_at(asked, "capacity", "requests").items()
+                if name.rpartition("/")[2] == "memory"
+            ),
+            NAN,
+        ),
         hami_memory_bytes=max(
             (quantity(each["nvidia.com/gpumem"]) * 2**20 for each in resources if "nvidia.com/gpumem" in each),
             default=NAN,
@@ -105,8 +138,20 @@ def read_pod(row: JsonObject, *, hami: bool = False, volume_terms: VolumeTerms =
         restarts=restarts,
         ips=() if spec.get("hostNetwork") else _addresses(status),
         deleting=bool(metadata.get("deletionTimestamp")),
-        special=_special(spec, claims, source),
+        all_special=_special(spec, claims, source),
     )
+
+
+def _claim_spec(
+    notes: Mapping[str, Any], namespace: str, templates: ClaimSpecs, settings: KubernetesSettings
+) -> JsonObject | None:
+    """Return the spec of a pod's late claim: of the template that it named, or one device of its class. None where
+    that template is missing."""
+    if template := str(notes.get(names.TEMPLATE) or ""):
+        return templates.get((namespace, template))
+    wanted = str(notes.get(names.DEVICE_CLASS) or "")  # a name that is none would leave it without a claim for ever
+    device_class = wanted if names.is_subdomain(wanted) else settings.device_class
+    return {"devices": {"requests": [{"name": settings.request_name, "exactly": {"deviceClassName": device_class}}]}}
 
 
 def read_node(row: JsonObject) -> Node:
@@ -192,8 +237,8 @@ def _special(
     spec: Mapping[str, Any],
     claims: Sequence[Mapping[str, Any]],
     source: GpuSource | None,
-) -> str:
-    """Return the reason why a pod is left to Kubernetes."""
+) -> tuple[str, ...]:
+    """Return the reasons why a pod is left to Kubernetes."""
     affinity = map_at(spec, "affinity")
     several = total_of_pod(spec, "limits", names.GPU_RESOURCE) > 1
     checks = {
@@ -214,7 +259,7 @@ def _special(
         "pod group": bool(map_at(spec, "schedulingGroup") or map_at(spec, "workloadRef")),  # 1.36 and 1.35
         "other gates": any(gate.get("name") != names.GATE for gate in maps_at(spec, "schedulingGates")),
     }
-    return first_reason(checks)
+    return tuple(reason for reason, holds in checks.items() if holds)
 
 
 def _constraints(spec: Mapping[str, Any], volume_terms: tuple[SelectorTerms, ...]) -> Constraints:
@@ -255,6 +300,10 @@ def _ending(status: Mapping[str, Any]) -> tuple[float, str, int, float]:
 
 def _name(row: JsonObject) -> str:
     return str(map_at(row, "metadata").get("name") or "")
+
+
+def _namespace(row: JsonObject) -> str:
+    return str(map_at(row, "metadata").get("namespace") or "default")
 
 
 def _integer(value: object) -> int:

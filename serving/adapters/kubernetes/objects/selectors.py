@@ -4,6 +4,7 @@ By Google's implementation of the language, with quantities as Kubernetes adds t
 cel/library/quantity.go; k8s.io/dynamic-resource-allocation/cel.
 """
 
+import json
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,6 +47,7 @@ def _quantity(text: str) -> float:
     return amount
 
 
+@lru_cache(maxsize=1024)
 def compile_error(expression: str, variable: str) -> str:
     """Return the reason why an expression is refused; empty for a good one."""
     try:
@@ -73,10 +75,13 @@ def evaluate(expression: str, variable: str, value: Any) -> bool:
 
 
 def selects(expressions: Iterable[str], variable: Mapping[str, Any]) -> bool:
-    """Return whether all selectors are true for a device; false where one of them cannot be evaluated, because
-    kube-scheduler then allocates nothing."""
+    """Return whether all selectors are true for a device; false where one of them fails, because kube-scheduler then
+    allocates nothing.
+
+    An expression that only Kubernetes knows, as one of `semver`, counts as true: the device is tried.
+    """
     try:
-        return all(evaluate(expression, DEVICE, variable) for expression in expressions)
+        return all(compile_error(each, DEVICE) or evaluate(each, DEVICE, variable) for each in expressions)
     except ValueError:
         return False
 
@@ -97,6 +102,20 @@ def device_variable(driver: str, device: Mapping[str, Any], domains: Iterable[st
             of_domain.setdefault(domain or driver, {})[plain] = value
         variable[field] = of_domain
     return variable
+
+
+def capacity_term(driver: str, name: str, value: str) -> str:
+    """Return a CEL term that is true for devices with this capacity, and fails on none. `name`: as published."""
+    domain, _, plain = name.rpartition("/")
+    of_domain, key = f"device.capacity[{json.dumps(domain or driver)}]", json.dumps(plain)
+    return f"{key} in {of_domain} && {of_domain}[{key}].compareTo(quantity({json.dumps(value)})) == 0"
+
+
+def attribute_term(driver: str, name: str, value: str | int | bool) -> str:
+    """Return a CEL term that is true for devices with this attribute, and fails on none. `name`: as published."""
+    domain, _, plain = name.rpartition("/")
+    of_domain, key = f"device.attributes[{json.dumps(domain or driver)}]", json.dumps(plain)
+    return f"{key} in {of_domain} && {of_domain}[{key}] == {json.dumps(value, ensure_ascii=False)}"
 
 
 def expressions_of(row: Mapping[str, Any]) -> tuple[str, ...]:

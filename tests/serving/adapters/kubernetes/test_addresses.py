@@ -23,7 +23,7 @@ from interfere.serving.http_server import Answer, HttpServer, Request, plain_add
 from interfere.serving.server import start_server
 from tests.serving.adapters.kubernetes.conftest import SHIPPED
 from tests.serving.adapters.kubernetes.control_plane.api_server import ApiServer
-from tests.serving.adapters.kubernetes.facts import pod
+from tests.serving.adapters.kubernetes.facts import pod, settings
 
 LOOPBACKS = ("127.0.0.1", "::1")
 
@@ -79,9 +79,9 @@ def test_an_address_has_one_form(text: str, plain: str) -> None:
 def test_a_pod_of_two_families_speaks_by_either_address() -> None:
     row = pod("p")
     row["status"] = {"podIP": "10.0.0.7", "podIPs": [{"ip": "10.0.0.7"}, {"ip": "FD00::7"}]}
-    assert read_pod(row).ips == ("10.0.0.7", "fd00::7")
+    assert read_pod(row, settings()).ips == ("10.0.0.7", "fd00::7")
     row["spec"]["hostNetwork"] = True
-    assert read_pod(row).ips == ()
+    assert read_pod(row, settings()).ips == ()
 
 
 def test_the_policy_server_answers_on_both_families_where_the_chart_tells_it_to(tmp_path: Path) -> None:

@@ -68,8 +68,10 @@ def test_a_pod_that_was_ungated_by_hand_is_given_its_claim(
 
 
 def test_pods_of_others_are_never_touched(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pod that waits for a claim which its user has yet to make, and one that another gate holds too."""
-    api_server.add(POD, pod("own-claim", gated=False))
+    """A pod whose user has yet to make its claim, and one that another gate holds too."""
+    unnamed = pod("own-claim", gated=False)
+    del unnamed["metadata"]["annotations"][names.WORKLOAD]
+    api_server.add(POD, unnamed)
     gates = [{"name": names.GATE}, {"name": "kueue.x-k8s.io/admission"}]
     api_server.add(POD, pod("queued", schedulingGates=gates))
     api = api_of(api_server, monkeypatch)

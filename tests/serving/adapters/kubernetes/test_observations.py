@@ -122,7 +122,7 @@ def test_steps_are_counted_while_the_company_marks_too() -> None:
     ],
 )
 def test_why_a_pod_ended(status: dict, reason: str) -> None:
-    assert end_reason(read_pod(pod("p") | {"status": status})) == reason
+    assert end_reason(read_pod(pod("p") | {"status": status}, settings())) == reason
 
 
 def test_a_pod_speaks_for_itself_alone() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from interfere.records import Action, ActionKind
 from interfere.serving.adapters.kubernetes import names, writes
-from interfere.serving.adapters.kubernetes.claims import any_request, claim_body, claim_sizes, seat_request
+from interfere.serving.adapters.kubernetes.claims import any_spec, claim_body, claim_sizes, seat_spec
 from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
 from interfere.serving.adapters.kubernetes.problem import ClusterProblem, build
 from interfere.serving.adapters.kubernetes.records import ClusterState, Pod, PodState
@@ -17,17 +17,18 @@ from interfere.serving.adapters.kubernetes.releasing import releases
 from interfere.serving.adapters.kubernetes.settings import Mode
 from interfere.serving.adapters.kubernetes.writes import WriteKind
 from interfere.serving.adapters.observations import Decision
-from tests.serving.adapters.kubernetes.facts import GIB, node, pod, resource_slice, settings
+from tests.serving.adapters.kubernetes.facts import DRIVER, GIB, node, pod, resource_slice, settings
 
 NOW = 1_800_000_000.0
 CHOSEN = settings()
+CLASS = {"metadata": {"name": DRIVER}, "spec": {}}
 
 
 def state(pods: list[dict[str, Any]], claims: list[dict[str, Any]] = (), **given_nodes: Any) -> ClusterState:
     for k, row in enumerate(pods):
         row["metadata"] |= {"uid": f"u{k}", "resourceVersion": "1", "creationTimestamp": "2027-01-15T07:59:50Z"}
     nodes = [node("n0"), node("n1")]
-    return cluster_state(CHOSEN, pods, nodes, [resource_slice("n0"), resource_slice("n1")], claims)
+    return cluster_state(CHOSEN, pods, nodes, [resource_slice("n0"), resource_slice("n1")], claims, classes=[CLASS])
 
 
 def placed(name: str, device: str, age_s: float = 1.0) -> dict[str, Any]:
@@ -120,12 +121,14 @@ def test_a_claim_that_is_held_or_not_ours_is_never_deleted(ours: bool, held: boo
     status = {"reservedFor": [{"uid": "other"}]} if held else {}
     now = state([pod("p", gated=gated)], [{"metadata": metadata, "status": status}])
     claim, waiting, gpu = now.claims[0], now.pods[0], now.gpus[0]
-    requests = {
-        gpu.id: seat_request(waiting, gpu, 40.0 * GIB, CHOSEN),
-        names.ANY_DEVICE: any_request(waiting, claim_sizes(now.gpus), CHOSEN),
+    asked = waiting.claim_spec
+    assert asked is not None
+    specs = {
+        gpu.id: seat_spec(asked, gpu, 40.0 * GIB),
+        names.ANY_DEVICE: any_spec(asked, claim_sizes(now.gpus), math.nan),
     }
-    for target, request in requests.items():
-        made = writes.claim_writes(waiting, claim, claim_body(waiting, target, request, CHOSEN))
+    for target, spec in specs.items():
+        made = writes.claim_writes(waiting, claim, claim_body(waiting, target, spec))
         deleted = [write for write in made if write.kind is WriteKind.DELETE_CLAIM]
         assert bool(deleted) == (ours and not held)
     candidates = build(now, CHOSEN, NOW).candidates
@@ -141,7 +144,7 @@ def test_a_placement_is_one_patch_with_the_version_that_was_read(
 ) -> None:
     now = state([pod("p", gated=gated)])
     action = Action(kind=kind, job_id="j", device_id="n0/GPU-n0-1", slowdown=slowdown, reason=reason)
-    change = writes.place(decided(now.pods[0], action), now.gpus[1], now.nodes[0], None, CHOSEN, 40.0 * GIB, NOW)
+    change = writes.place(decided(now.pods[0], action), now.gpus[1], now.nodes[0], None, 40.0 * GIB, NOW)
     assert [each.kind for each in change.writes] == [WriteKind.CREATE_CLAIM, WriteKind.PATCH_POD, WriteKind.EVENT]
     claim, patch, event = (each.body for each in change.writes)
     (request,) = claim["spec"]["devices"]["requests"]

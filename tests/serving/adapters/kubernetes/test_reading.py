@@ -27,7 +27,7 @@ FIELDS = ("resourceClaims", "schedulingGates", "containers", "affinity", "tolera
 @given(st.dictionaries(st.sampled_from(FIELDS), values), values, values)
 @example({"priority": True}, None, None)
 def test_a_pod_of_any_shape_gives_a_record(spec: dict, status: object, metadata: object) -> None:
-    record = read_pod({"metadata": metadata, "spec": spec, "status": status})
+    record = read_pod({"metadata": metadata, "spec": spec, "status": status}, settings())
     assert record.phase
     read_node({"metadata": metadata, "spec": spec, "status": status})
     read_claim({"metadata": metadata, "spec": spec, "status": status})
@@ -95,7 +95,7 @@ def test_a_node_of_several_gpus_under_the_plain_device_plugin_gives_none() -> No
     ],
 )
 def test_pods_that_are_left_to_kubernetes(changes: dict, reason: str) -> None:
-    assert read_pod(pod("p", **changes)).special == reason
+    assert read_pod(pod("p", **changes), settings()).special == reason
 
 
 def container(cpu: str, gpus: str = "", **more: str) -> dict:
@@ -127,7 +127,7 @@ def container(cpu: str, gpus: str = "", **more: str) -> dict:
     ],
 )
 def test_what_a_pod_takes_of_its_node(spec: dict, cpu: float, special: str) -> None:
-    record = read_pod({"metadata": {"name": "p"}, "spec": spec})
+    record = read_pod({"metadata": {"name": "p"}, "spec": spec}, settings())
     assert (record.constraints.cpu, record.special) == (cpu, special)
 
 
@@ -147,7 +147,7 @@ def test_taints_and_selectors_decide_which_nodes_admit_a_pod(spec: dict, admitte
     row = node(zone="a")
     row["spec"]["taints"] = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
     record = read_node(row)
-    assert admits(record, dict(record.labels), read_pod(pod("p", **spec)).constraints) == admitted
+    assert admits(record, read_pod(pod("p", **spec), settings()).constraints) == admitted
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,8 @@ def test_node_affinity(operator: str, given_values: list[str], admitted: bool) -
     terms = [{"matchExpressions": [{"key": "zone", "operator": operator, "values": given_values}]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     record = read_node(node(zone="a"))
-    wanted = read_pod(pod("p", affinity={"nodeAffinity": required})).constraints
-    assert admits(record, dict(record.labels), wanted) == admitted
+    wanted = read_pod(pod("p", affinity={"nodeAffinity": required}), settings()).constraints
+    assert admits(record, wanted) == admitted
 
 
 def test_settings_observe_unless_told_to_gate(tmp_path) -> None:

@@ -25,7 +25,7 @@ from interfere.serving.adapters.kubernetes.https.webhook import CertificateKeepe
 from interfere.serving.http_server import HttpServer
 from tests.serving.adapters.kubernetes.control_plane.admission import patched
 from tests.serving.adapters.kubernetes.control_plane.api_server import SECRET, WEBHOOK, ApiServer
-from tests.serving.adapters.kubernetes.facts import pod
+from tests.serving.adapters.kubernetes.facts import pod, settings
 
 NOW = dt.datetime(2026, 11, 22, tzinfo=dt.UTC)
 HOSTS = ["interfere-webhook.interfere.svc"]
@@ -34,10 +34,10 @@ HOSTS = ["interfere-webhook.interfere.svc"]
 @pytest.mark.parametrize("source", ["dra", "hami", "node"])
 def test_a_pod_with_a_workload_is_gated_once(source: str) -> None:
     row = patched(
-        pod("p", source=source, gated=False), mutation(pod("p", source=source, gated=False), "u-1", add_claim=False)
+        pod("p", source=source, gated=False), mutation(pod("p", source=source, gated=False), "u-1", settings())
     )
     assert row["spec"]["schedulingGates"] == [{"name": names.GATE}]
-    assert mutation(row, "u-2", add_claim=True) == []
+    assert mutation(row, "u-2", settings()) == []
 
 
 @pytest.mark.parametrize(
@@ -52,18 +52,40 @@ def test_a_pod_with_a_workload_is_gated_once(source: str) -> None:
     ],
 )
 def test_other_pods_are_left_as_they_are(row: dict[str, Any]) -> None:
-    assert mutation(row, "u", add_claim=True) == []
+    assert mutation(row, "u", settings()) == []
 
 
-def test_a_pod_without_a_gpu_is_given_a_late_claim_where_wanted() -> None:
-    row = pod("", source="none", gated=False)
-    row["metadata"] = {"generateName": "job-", "annotations": {names.WORKLOAD: "gemm"}}
-    del row["spec"]["containers"][0]["resources"]["limits"]
-    assert mutation(row, "a-b", add_claim=False) == []
-    changed = patched(row, mutation(row, "0A1b-2c3d", add_claim=True))
-    assert changed["spec"]["resourceClaims"] == [{"name": "interfere-gpu", "resourceClaimName": "interfere-0a1b2c3d"}]
-    assert changed["spec"]["containers"][0]["resources"]["claims"] == [{"name": "interfere-gpu"}]
+def with_template(**notes: str) -> dict[str, Any]:
+    """A pod as a Job makes it: without a name yet, with a claim of a template in its second container."""
+    row = pod("", gated=False, notes=notes)
+    row["metadata"] |= {"generateName": "job-"}
+    del row["metadata"]["name"]
+    row["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+    row["spec"]["containers"] = [{"name": "side"}, {"name": "main", "resources": {"claims": [{"name": "gpu"}]}}]
+    return row
+
+
+def test_the_claim_of_a_template_becomes_a_late_one() -> None:
+    row = with_template()
+    changed = patched(row, mutation(row, "0A1b-2c3d", settings()))
+    assert changed["spec"]["resourceClaims"] == [{"name": "gpu", "resourceClaimName": "interfere-0a1b2c3d"}]
+    assert changed["metadata"]["annotations"][names.TEMPLATE] == "one-gpu"
+    assert changed["spec"]["containers"] == row["spec"]["containers"], "the wiring is the user's"
     assert changed["spec"]["schedulingGates"] == [{"name": names.GATE}]
+    assert mutation(changed, "u-2", settings()) == []
+    labelled = with_template()
+    labelled["metadata"] |= {"labels": labelled["metadata"].pop("annotations")}
+    changed = patched(labelled, mutation(labelled, "u-3", settings()))
+    assert changed["metadata"]["annotations"] == {names.TEMPLATE: "one-gpu"}
+
+
+def test_templates_that_cannot_be_decided_stay() -> None:
+    several = with_template()
+    several["spec"]["resourceClaims"] *= 2
+    grouped = with_template()
+    grouped["spec"]["schedulerName"] = "volcano"
+    for row in (several, grouped, with_template(**{names.OPT_OUT: "true"})):
+        assert mutation(row, "u", settings()) == []
 
 
 def post(port: int, ca: bytes, body: bytes) -> tuple[int, Any]:
@@ -98,9 +120,7 @@ def bundle(api: ApiServer) -> bytes:
 
 def test_a_review_over_tls_and_a_renewed_certificate(api_server: ApiServer, keeper: CertificateKeeper) -> None:
     first = keeper.refresh(dt.datetime.now(dt.UTC))
-    server = HttpServer(
-        {("POST", "/mutate"): lambda r: review(r, add_claim=False)}, 0, host="127.0.0.1", tls=keeper.context
-    )
+    server = HttpServer({("POST", "/mutate"): lambda r: review(r, settings())}, 0, host="127.0.0.1", tls=keeper.context)
     server.start()
     try:
         request = {"uid": "u-1", "operation": "CREATE", "object": pod("p", gated=False)}
@@ -194,7 +214,7 @@ def test_an_idle_connection_outlives_that_of_the_api_server_and_a_silent_one_doe
     assert http_server.IDLE_S > 90.0, "net/http closes its idle connections after 90 s"
     monkeypatch.setattr(http_server, "TIMEOUT_S", 0.3)
     authority = keeper.refresh(dt.datetime.now(dt.UTC)).ca_certificates.decode()
-    server = HttpServer({("POST", "/mutate"): lambda r: review(r, add_claim=False)}, 0, tls=keeper.context)
+    server = HttpServer({("POST", "/mutate"): lambda r: review(r, settings())}, 0, tls=keeper.context)
     server.start()
     body = json.dumps({"request": {"uid": "u", "operation": "CREATE", "object": pod("p", gated=False)}}).encode()
     try:

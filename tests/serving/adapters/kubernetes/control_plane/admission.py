@@ -119,15 +119,17 @@ def _post(client: Row, body: bytes, services: Services, timeout_s: float) -> Any
 
 
 def patched(row: Row, patch: list[Row]) -> Row:
-    """An object after a JSON patch (RFC 6902) of additions."""
+    """An object after a JSON patch (RFC 6902) of additions and replacements."""
     row = copy.deepcopy(row)
     for each in patch:
-        assert each["op"] == "add", each
-        *parents, last = each["path"].removeprefix("/").split("/")
+        assert each["op"] in ("add", "replace"), each
+        *parents, last = (part.replace("~1", "/") for part in each["path"].removeprefix("/").split("/"))
         place: Any = row
         for part in parents:
             place = place[int(part)] if isinstance(place, list) else place[part]
-        if isinstance(place, list):
+        if isinstance(place, list) and each["op"] == "replace":
+            place[int(last)] = each["value"]
+        elif isinstance(place, list):
             place.append(each["value"])
         else:
             place[last] = each["value"]

@@ -36,6 +36,7 @@ VOLUME = kmock.resource("", "v1", "persistentvolumes")
 VOLUME_CLAIM = kmock.resource("", "v1", "persistentvolumeclaims")
 NAMESPACE = kmock.resource("", "v1", "namespaces")
 CLASS = kmock.resource("resource.k8s.io", "v1", "deviceclasses")
+TEMPLATE = kmock.resource("resource.k8s.io", "v1", "resourceclaimtemplates")
 NAMES = {  # kind, singular, short names, whether it belongs to a namespace
     POD: ("Pod", "pod", ["po"], True),
     NODE: ("Node", "node", ["no"], False),
@@ -47,6 +48,7 @@ NAMES = {  # kind, singular, short names, whether it belongs to a namespace
     SLICE: ("ResourceSlice", "resourceslice", [], False),
     CLAIM: ("ResourceClaim", "resourceclaim", [], True),
     CLASS: ("DeviceClass", "deviceclass", [], False),
+    TEMPLATE: ("ResourceClaimTemplate", "resourceclaimtemplate", [], True),
     LEASE: ("Lease", "lease", [], True),
     WEBHOOK: ("MutatingWebhookConfiguration", "mutatingwebhookconfiguration", [], False),
 }

@@ -24,6 +24,7 @@ from tests.serving.adapters.kubernetes.control_plane.api_server import (
     NODE,
     POD,
     SLICE,
+    TEMPLATE,
     VOLUME,
     VOLUME_CLAIM,
     ApiServer,
@@ -61,9 +62,27 @@ class StandInScheduler:
         pods = self._api.now(POD)
         if self.deallocates:
             await self._deallocate(pods)
+        await self._make_claims(pods)
+        pods = self._api.now(POD)
         for pod in sorted(pods, key=lambda row: int(row["metadata"]["uid"][1:])):
             if pod["status"].get("phase", "Pending") == "Pending" and not pod["spec"].get("nodeName"):
                 await self._schedule(pod)
+
+    async def _make_claims(self, pods: list[Row]) -> None:
+        """As the controller of ResourceClaims: claims of templates, each with its pod."""
+        specs = {(r["metadata"]["namespace"], r["metadata"]["name"]): r["spec"] for r in self._api.now(TEMPLATE)}
+        for pod in pods:
+            metadata, statuses = pod["metadata"], list(pod["status"].get("resourceClaimStatuses") or ())
+            for entry in pod["spec"].get("resourceClaims") or ():
+                spec = specs.get((metadata["namespace"], entry.get("resourceClaimTemplateName")))
+                if spec is None or entry["name"] in {each["name"] for each in statuses}:
+                    continue
+                name = f"{metadata['name']}-{entry['name']}-made"
+                row = {"metadata": {"name": name, "namespace": metadata["namespace"]}, "spec": spec["spec"]}
+                await self._api._add(CLAIM, row)
+                statuses.append({"name": entry["name"], "resourceClaimName": name})
+                changes = {"status": {"resourceClaimStatuses": statuses}}
+                await self._api.patching(POD, metadata["namespace"], metadata["name"], changes)
 
     async def _deallocate(self, pods: list[Row]) -> None:
         """Free the claims that no running pod is left of."""
@@ -80,7 +99,10 @@ class StandInScheduler:
             return
         claims = pod["spec"].get("resourceClaims") or []
         if claims:
-            await self._by_claim(pod, claims[0]["resourceClaimName"])
+            made = {
+                each["name"]: each["resourceClaimName"] for each in pod["status"].get("resourceClaimStatuses") or ()
+            }
+            await self._by_claim(pod, claims[0].get("resourceClaimName") or made.get(claims[0]["name"], ""))
         else:
             await self._by_replicas(pod)
 

@@ -1,0 +1,256 @@
+"""Random histories of a cluster: whoever is away and whoever is released, no GPU is given past a cap or a seat.
+
+Real rounds with a real policy server, real releases and the stand-in of kube-scheduler, on an API server in memory.
+HISTORIES=10000 is the soak.
+"""
+
+import copy
+import os
+import random
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.serving.adapters.kubernetes.needs import need_kmock
+
+need_kmock()
+
+from interfere.client import PolicyClient
+from interfere.serving.adapters.kubernetes import names, port, releasing
+from interfere.serving.adapters.kubernetes.api_server.calls import (
+    CLAIMS,
+    CLASSES,
+    NODES,
+    PODS,
+    SLICES,
+    TEMPLATES,
+    VOLUME_CLAIMS,
+    VOLUMES,
+)
+from interfere.serving.adapters.kubernetes.claims import claim_sizes
+from interfere.serving.adapters.kubernetes.controller import controller_metrics
+from interfere.serving.adapters.kubernetes.objects.gpus import gpus_of_slices
+from interfere.serving.adapters.kubernetes.objects.reading import read_claim, read_pod
+from interfere.serving.adapters.kubernetes.writes import PodChange, WriteKind
+from interfere.serving.adapters.round import Advisor
+from interfere.serving.adapters.windows import CombinedMarks
+from interfere.serving.server import RunningServer
+from tests.serving.adapters.kubernetes.conftest import WORKLOADS
+from tests.serving.adapters.kubernetes.control_plane.api_server import (
+    CLAIM,
+    CLASS,
+    NODE,
+    POD,
+    SLICE,
+    TEMPLATE,
+    VOLUME,
+    VOLUME_CLAIM,
+)
+from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
+from tests.serving.adapters.kubernetes.facts import DEVICE_TYPE, DRIVER, GIB, node, pod, resource_slice, settings
+
+Row = dict[str, Any]
+HISTORIES = int(os.environ.get("HISTORIES", "60"))
+STEPS = 24
+PATHS = {PODS: POD, NODES: NODE, SLICES: SLICE, CLAIMS: CLAIM, CLASSES: CLASS, TEMPLATES: TEMPLATE}
+PATHS |= {VOLUME_CLAIMS: VOLUME_CLAIM, VOLUMES: VOLUME}
+CHOSEN = settings(window_s=60.0, start_s=30.0)
+
+
+class Memory:
+    """The objects of a cluster, as port and scheduler read and write them."""
+
+    def __init__(self) -> None:
+        self.objects: dict[Any, dict[tuple[str, str], Row]] = defaultdict(dict)
+        self.count, self.now_s = 0, 1_800_000_000.0
+
+    def add(self, kind: Any, row: Row) -> None:
+        self.count += 1
+        created = datetime.fromtimestamp(self.now_s, UTC).isoformat()
+        metadata = {"uid": f"u{self.count}", "resourceVersion": str(self.count), "creationTimestamp": created}
+        row = copy.deepcopy(row)
+        row["metadata"] = metadata | row["metadata"]
+        self.objects[kind][row["metadata"].get("namespace", ""), row["metadata"]["name"]] = row
+
+    def now(self, kind: Any) -> list[Row]:
+        return copy.deepcopy(list(self.objects[kind].values()))
+
+    def merge(self, kind: Any, namespace: str, name: str, changes: Row) -> None:
+        self.count += 1
+        row = _merged(self.objects[kind][namespace, name], changes)
+        row["metadata"]["resourceVersion"] = str(self.count)
+        self.objects[kind][namespace, name] = row
+
+    async def patching(self, kind: Any, namespace: str, name: str, changes: Row) -> None:
+        self.merge(kind, namespace, name, changes)
+
+    def run(self, coroutine: Any) -> None:
+        with pytest.raises(StopIteration):
+            coroutine.send(None)  # nothing in it waits
+
+    def check_current(self, _stale_s: float) -> None:
+        """It is always."""
+
+    def read(self, path: str) -> list[Row]:
+        return self.now(PATHS[path])
+
+    def carry_out(self, changes: Sequence[PodChange]) -> None:
+        for write in (write for change in changes for write in change.writes):
+            if write.kind is WriteKind.CREATE_CLAIM:
+                self.add(CLAIM, write.body)
+            elif write.kind is WriteKind.DELETE_CLAIM:
+                assert not self.objects[CLAIM].pop((write.namespace, write.name)).get("status")
+            elif write.kind is WriteKind.PATCH_POD:
+                self.merge(POD, write.namespace, write.name, write.body)
+
+
+def _merged(row: Row, changes: Row) -> Row:
+    """A JSON merge patch (RFC 7386)."""
+    row = dict(row)
+    for key, value in changes.items():
+        if value is None:
+            row.pop(key, None)
+        else:
+            row[key] = _merged(row.get(key) or {}, value) if isinstance(value, dict) else value
+    return row
+
+
+class MemoryPort(port.KubernetesPort):
+    """The port, whose writes go into the memory."""
+
+    def apply(self, changes: Sequence[PodChange]) -> tuple[()]:
+        self.memory.carry_out(changes)
+        return ()
+
+    memory: Memory
+
+
+class History:
+    """One cluster of four GPUs in two sizes, to which things happen."""
+
+    def __init__(self, seed: int, client: PolicyClient) -> None:
+        self.rng, self.memory, self.pods = random.Random(seed), Memory(), 0
+        self.memory.add(CLASS, {"metadata": {"name": DRIVER}, "spec": {}})
+        for k, size in enumerate(self.rng.choice([("80Gi", "80Gi"), ("80Gi", "40Gi")])):
+            self.memory.add(NODE, node(f"n{k}"))
+            self.memory.add(SLICE, resource_slice(f"n{k}", gpus=self.rng.choice([1, 2]), memory=size))
+        self.port = MemoryPort(CHOSEN, None, self.memory, controller_metrics(), lambda: True)  # type: ignore[arg-type]
+        self.port.memory = self.memory
+        self.advisor = Advisor(self.port, client, CombinedMarks(), CHOSEN, controller_metrics())
+        self.scheduler = StandInScheduler(self.memory)  # type: ignore[arg-type]
+        self.slices, self.told_s = gpus_of_slices(self.memory.now(SLICE), CHOSEN), 0.0
+
+    def step(self) -> None:
+        kinds = (self.submit, self.decide, self.schedule, self.release, self.end, self.wait, self.submit_of_others)
+        self.rng.choices(kinds, weights=(5, 4, 4, 2, 2, 3, 1))[0]()
+
+    def submit(self) -> None:
+        for _ in range(self.rng.choice([1, 2, 4])):
+            self._submit()
+
+    def _submit(self) -> None:
+        self.pods += 1
+        notes = {names.MAX_SLOWDOWN: self.rng.choice(["1.0001", "1.1", "1.3"])} if self.rng.random() < 0.4 else {}
+        if self.rng.random() < 0.5:
+            notes[names.MEMORY_GIB] = self.rng.choice(["1", "20", "50"])
+        is_gated = self.rng.random() < 0.8  # else the webhook is away
+        self.memory.add(POD, pod(f"p{self.pods}", self.rng.choice(WORKLOADS), gated=is_gated, notes=notes))
+
+    def submit_of_others(self) -> None:
+        """A pod that nobody advises, with a small claim of its own: it goes wherever anything is left."""
+        self.pods += 1
+        name = f"other{self.pods}"
+        row = pod(name, gated=False)
+        del row["metadata"]["annotations"][names.WORKLOAD]
+        exactly = {"deviceClassName": DRIVER, "capacity": {"requests": {"memory": "1Gi"}}}
+        spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+        self.memory.add(CLAIM, {"metadata": {"name": f"{name}-gpu", "namespace": "ml"}, "spec": spec})
+        self.memory.add(POD, row)
+
+    def decide(self) -> None:
+        self.advisor.round()
+        self.told_s = self.port.decided_s
+
+    def schedule(self) -> None:
+        self.scheduler.once()
+
+    def release(self) -> None:
+        pods = [read_pod(row, CHOSEN) for row in self.memory.now(POD)]
+        claims = {claim.key: claim for claim in map(read_claim, self.memory.now(CLAIM))}
+        every = self.rng.random() < 0.1
+        changes = releasing.releases(
+            pods, claims, CHOSEN, claim_sizes(self.slices), self.memory.now_s, decided_s=self.told_s, every=every
+        )
+        self.memory.carry_out(changes)
+
+    def end(self) -> None:
+        running = [row for row in self.memory.now(POD) if row["status"]["phase"] == "Running"]
+        if running:
+            metadata = self.rng.choice(running)["metadata"]
+            self.memory.merge(POD, metadata["namespace"], metadata["name"], {"status": {"phase": "Succeeded"}})
+
+    def wait(self) -> None:
+        self.memory.now_s += self.rng.choice([2.0, 20.0, 70.0])
+
+    def companies(self) -> list[list[Row]]:
+        """The running pods on each GPU."""
+        by_claim = {row["metadata"]["name"]: row for row in self.memory.now(CLAIM)}
+        on: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        for row in self.memory.now(POD):
+            if row["status"]["phase"] == "Running":
+                claim = by_claim[row["spec"]["resourceClaims"][0]["resourceClaimName"]]
+                (held,) = claim["status"]["allocation"]["devices"]["results"]
+                on[held["pool"], held["device"]].append(row)
+        return list(on.values())
+
+
+def check(company: list[Row], slowdown: dict[tuple[str, str], float], told: str) -> bool:
+    """The pods on one GPU: two at most, caps hold, who was released or starts alone under a cap has it for itself.
+
+    Returns whether two share it.
+    """
+    ours = [row["metadata"]["annotations"] for row in company if names.WORKLOAD in row["metadata"]["annotations"]]
+    assert len(ours) <= 2, told
+    for notes in ours:
+        is_released = notes.get(names.STATE) == "released" and names.DEVICE not in notes
+        if is_released or len(ours) == 2:
+            assert len(company) == len(ours) == 2 - is_released, told
+        if names.MAX_SLOWDOWN in notes and names.PARTNER not in notes and len(ours) == 1:
+            assert len(company) == 1, told
+    if len(ours) < 2:
+        return False
+    first, second = ours
+    for victim, other in ((first, second), (second, first)):
+        predicted = slowdown[victim[names.WORKLOAD], other[names.WORKLOAD]]
+        assert predicted <= float(victim.get(names.MAX_SLOWDOWN, "inf")) + 1e-6, told
+    return True
+
+
+def test_no_history_gives_a_gpu_past_a_cap_or_a_seat(
+    policy_server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_s = [0.0]
+    monkeypatch.setattr(port, "time", type("Clock", (), {"time": staticmethod(lambda: at_s[0])}))
+    shared = waited = 0
+    with PolicyClient(policy_server.address) as client:
+        asked = [(victim, other) for victim in WORKLOADS for other in WORKLOADS]
+        jobs = [name for pair in asked for name in pair]
+        pairs = [(2 * k, 2 * k + 1) for k in range(len(asked))]
+        answer = client.predict(jobs, pairs=pairs, device_type=DEVICE_TYPE, device_memory_bytes=80.0 * GIB).prediction
+        slowdown = dict(zip(asked, answer.median, strict=True))
+        began_s = time.monotonic()
+        for seed in range(HISTORIES):
+            history = History(seed, client)
+            for _ in range(STEPS):
+                at_s[0] = history.memory.now_s
+                history.step()
+                for company in history.companies():
+                    shared += check(company, slowdown, f"history {seed}: {[row['metadata'] for row in company]}")
+            waited += sum(row["status"]["phase"] == "Pending" for row in history.memory.now(POD))
+    print(f"{HISTORIES} histories in {time.monotonic() - began_s:.0f} s: {shared} times two on a GPU, {waited} waited")
+    assert shared
+    assert waited
