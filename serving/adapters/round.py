@@ -258,16 +258,11 @@ def best_of_nodes(
 ) -> dict[str, Ranking]:
     """Return, for every node with a situation, the ranking of its best situation for the job.
 
-    Empty where the server gives no answer: the scheduler continues as if it had not asked. `nodes` already admit the
-    job, so pools do not matter.
+    `nodes` already admit the job, so pools do not matter. Raises InterfereError where the server gives no answer.
     """
     if not situations.devices:
         return {}
-    try:
-        answer = client.rank(replace(job, pools=()), situations.devices, limits=limits)
-    except InterfereError as error:
-        _log.warning("every node passes: %s", error.one_line)
-        return {}
+    answer = client.rank(replace(job, pools=()), situations.devices, limits=limits)
     ranked = {ranking.device_id: ranking for ranking in answer.rankings}
     best: dict[frozenset[str], Ranking | None] = {}
     for ids in {situations.of_node[node] for node in nodes if node in situations.of_node}:

@@ -165,8 +165,9 @@ class KubernetesWorld:
     def places(self) -> dict[str, str]:
         from interfere.serving.adapters.kubernetes import names
         from interfere.serving.adapters.kubernetes.objects.reading import read_pod
+        from tests.serving.adapters.kubernetes.facts import settings
 
-        pods = [read_pod(row) for row in self._api.rows(self._kind)]
+        pods = [read_pod(row, settings()) for row in self._api.rows(self._kind)]
         return {pod.id: pod.note(names.DEVICE) for pod in pods if pod.note(names.DEVICE)}
 
     def start(self) -> None:
@@ -296,4 +297,5 @@ def test_one_job_is_answered_at_once(world: World, client: PolicyClient, away: P
     best = best_of_nodes(client, snapshot.pending[0], situations, [*nodes, "unknown"], Limits())
     assert sorted(best) == nodes
     assert all(ranking.feasible for ranking in best.values())
-    assert best_of_nodes(away, snapshot.pending[0], situations, nodes, Limits()) == {}
+    with pytest.raises(UnavailableError):
+        best_of_nodes(away, snapshot.pending[0], situations, nodes, Limits())

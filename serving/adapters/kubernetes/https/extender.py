@@ -1,15 +1,17 @@
 """The scheduler extender (v1): filter and prioritize by predicted slowdowns, for clusters that cannot gate.
 
-Fail-open: where the policy server is away, or a pod is not advised, every node passes with an equal score.
+Fail-open: where the policy server is away, or a pod is not advised, every node passes with an equal score. A server
+that gave no answer is not asked again for a few seconds.
 """
 
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from interfere.client import PolicyClient
-from interfere.errors import InvalidInputError
+from interfere.errors import InterfereError, InvalidInputError
 from interfere.records import Limits, Ranking
 from interfere.serving.adapters.kubernetes.claims import claim_sizes
 from interfere.serving.adapters.kubernetes.objects.reading import read_pod
@@ -19,7 +21,9 @@ from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.round import Situations, best_of_nodes, group_by_situation
 from interfere.serving.http_server import Answer, Request
 
+_log = logging.getLogger("interfere.kubernetes")
 BEST = 10  # MaxExtenderPriority
+PASS_S = 5.0  # after a failed call every node passes at once: kube-scheduler waits for each answer in its only loop
 
 
 class Extender:
@@ -33,6 +37,7 @@ class Extender:
     ) -> None:
         self._settings, self._client, self._read_state = settings, client, read_state
         self._limits = Limits.of(allow_extrapolation=settings.allow_extrapolation)
+        self._pass_until_s = 0.0  # on the monotonic clock
         self._known: tuple[Situations, float, bool] | None = None  # default memory of a pod; is there any HAMi?
 
     def refresh(self) -> None:
@@ -71,14 +76,19 @@ class Extender:
     def _best_of_nodes(self, args: Mapping[str, Any], names: list[str]) -> dict[str, Ranking]:
         """Return the ranking of every node with a GPU; empty where the pod gets no advice or the server gives no
         answer."""
-        if self._known is None:
+        if self._known is None or time.monotonic() < self._pass_until_s:
             return {}
         situations, default_bytes, hami = self._known
         pod = read_pod(args.get("pod") or {}, self._settings, hami=hami)
         record = job_record(pod, default_bytes, time.time(), self._settings) if pod.workload else None
         if record is None or pod.special:
             return {}
-        return best_of_nodes(self._client, record, situations, names, self._limits)
+        try:
+            return best_of_nodes(self._client, record, situations, names, self._limits)
+        except InterfereError as error:
+            self._pass_until_s = time.monotonic() + PASS_S
+            _log.warning("every node passes for %g s: %s", PASS_S, error.one_line)
+            return {}
 
 
 def _args(request: Request) -> dict[str, Any]:

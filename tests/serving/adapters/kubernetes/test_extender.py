@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ need_kmock()
 
 from interfere.client import PolicyClient
 from interfere.serving.adapters.kubernetes import names
-from interfere.serving.adapters.kubernetes.https.extender import Extender
+from interfere.serving.adapters.kubernetes.https.extender import PASS_S, Extender
 from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
 from interfere.serving.adapters.kubernetes.settings import Mode
 from interfere.serving.http_server import HttpServer, Request
@@ -101,6 +102,25 @@ def test_keys_are_read_without_regard_to_case_and_nodes_may_be_whole_objects(ext
 def test_without_a_policy_server_every_node_passes_with_an_equal_score(orphan: HttpServer) -> None:
     assert ask(orphan, "/filter", arguments())[1]["NodeNames"] == NAMES
     assert {each["Score"] for each in ask(orphan, "/prioritize", arguments())[1]} == {0}
+
+
+def test_a_server_that_is_away_is_not_asked_for_each_pod(
+    policy_server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failed call every node passes for five seconds; then the server is asked again."""
+    at_s = [100.0]
+    clock = type("Clock", (), {"time": time.time, "monotonic": staticmethod(lambda: at_s[0])})
+    monkeypatch.setattr("interfere.serving.adapters.kubernetes.https.extender.time", clock)
+    with PolicyClient("127.0.0.1:1", timeout_s=0.4) as away, PolicyClient(policy_server.address) as back:
+        extender = Extender(CHOSEN, away, state)
+        extender.refresh()
+        body = json.dumps(arguments(**{names.MAX_SLOWDOWN: "1.01"})).encode()
+        request = Request(body=body, address="")
+        assert extender.filter(request).document["NodeNames"] == NAMES
+        extender._client = back
+        assert extender.filter(request).document["NodeNames"] == NAMES, "not asked"
+        at_s[0] += PASS_S
+        assert extender.filter(request).document["NodeNames"] != NAMES
 
 
 def test_a_pod_without_a_workload_passes_everywhere(extender: HttpServer) -> None:
