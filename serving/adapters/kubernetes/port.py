@@ -53,6 +53,7 @@ from interfere.serving.adapters.windows import Place, Run
 _log = logging.getLogger("interfere.kubernetes")
 GPU_PATHS = (PODS, NODES, SLICES, CLAIMS)  # objects that state which GPUs exist and which pods hold them
 PATHS = (*GPU_PATHS, VOLUME_CLAIMS, VOLUMES, CLASSES, TEMPLATES)
+NOT_GIVEN = "cannot allocate all claims"  # as kube-scheduler says it of a pod
 REFUSED_S = 600.0  # a device that a pod was sent to and did not get is out for that long
 MAX_REASONS = 100  # written in one round; a reason that is left out comes with a later one
 IMPOSSIBLE = "no GPU of the cluster could take it, even an empty one (memory, selectors, taints, volumes, CPU)"
@@ -108,7 +109,10 @@ class KubernetesPort:
             claim = claims.get(pod.claim_key)
             if not pod.pending or pod.gated or claim is None or not claim.is_selective or pod.request is None:
                 continue
-            if self._now_s - number(pod.note(names.DECIDED_AT)) >= self._settings.start_s:
+            if (
+                NOT_GIVEN in pod.unschedulable
+                and self._now_s - number(pod.note(names.DECIDED_AT)) >= self._settings.start_s
+            ):
                 self._refused.setdefault((claim.target, pod.request), self._now_s)
 
     def _warn_of_gates(self) -> None:

@@ -103,7 +103,7 @@ def build(
         else:
             advised.append((pod, record))
     selected = _Selected(state, refused)
-    impossible = _impossible(advised, state, selected) if settings.mode is Mode.GATE else set[str]()
+    impossible = _impossible(advised, state, _Selected(state)) if settings.mode is Mode.GATE else set[str]()
     possible = [(pod, job) for pod, job in advised if pod.uid not in impossible]
     advised.sort(key=lambda pair: (-pair[0].priority, pair[0].created_s, pair[0].id))
     # 2. The devices that have a free seat, and their residents.

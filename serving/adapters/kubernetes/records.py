@@ -138,6 +138,7 @@ class Pod:
     restarts: int = 0
     ips: tuple[str, ...] = ()  # one of each family
     deleting: bool = False
+    unschedulable: str = ""  # why kube-scheduler bound it nowhere when it looked last
     all_special: tuple[str, ...] = ()  # why the pod is not advised; empty for a plain pod
 
     @property

@@ -138,6 +138,14 @@ def read_pod(
         restarts=restarts,
         ips=() if spec.get("hostNetwork") else _addresses(status),
         deleting=bool(metadata.get("deletionTimestamp")),
+        unschedulable=next(
+            (
+                str(each.get("message"))
+                for each in maps_at(status, "conditions")
+                if each.get("type") == "PodScheduled" and each.get("reason") == "Unschedulable"
+            ),
+            "",
+        ),
         all_special=_special(spec, claims, source),
     )
 

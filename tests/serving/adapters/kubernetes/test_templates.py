@@ -19,13 +19,15 @@ from tests.serving.adapters.kubernetes.conftest import Start
 from tests.serving.adapters.kubernetes.control_plane.admission import patched
 from tests.serving.adapters.kubernetes.control_plane.api_server import (
     CLAIM,
+    CLASS,
     NODE,
     POD,
+    SLICE,
     TEMPLATE,
     ApiServer,
 )
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
-from tests.serving.adapters.kubernetes.facts import DRIVER, node, pod, settings
+from tests.serving.adapters.kubernetes.facts import DRIVER, node, pod, resource_slice, settings
 from tests.serving.adapters.kubernetes.worlds import gated, pods_by_name, two_nodes, wait_seen
 
 Row = dict[str, Any]
@@ -185,6 +187,9 @@ def test_a_device_that_was_not_given_is_not_asked_for_again(api_server: ApiServe
         wait_seen(replica, api_server)
         (decision,) = replica.advisor.round().decisions
         sent.append(decision.action.device_id)
+        told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        conditions = [told | {"message": "0/2 nodes are available: 2 cannot allocate all claims."}]
+        api_server.patch(POD, "ml", "p", {"status": {"conditions": conditions}})
         time.sleep(0.6)
     assert len(set(sent)) == 3, sent
     wait_seen(replica, api_server)
@@ -192,3 +197,16 @@ def test_a_device_that_was_not_given_is_not_asked_for_again(api_server: ApiServe
     wait_seen(replica, api_server)
     (decision,) = replica.advisor.round().decisions
     assert decision.action.device_id not in sent, "nor is any other pod of the same request"
+
+
+def test_a_scheduler_that_is_away_refuses_nothing(api_server: ApiServer, controller: Start) -> None:
+    api_server.add(CLASS, {"metadata": {"name": DRIVER}, "spec": {}})
+    api_server.add(NODE, node("n0"))
+    api_server.add(SLICE, resource_slice("n0", gpus=1))
+    api_server.add(POD, pod("p"))
+    replica = controller(settings(start_s=0.5))
+    for _ in range(2):
+        wait_seen(replica, api_server)
+        (decision,) = replica.advisor.round().decisions
+        assert decision.action.device_id == "n0/GPU-n0-0"
+        time.sleep(0.6)
