@@ -4,15 +4,11 @@ A missing library is one line with the extra that brings it. A command of anothe
 in the help and harms no other command.
 """
 
-import ast
 import json
 import os
 import sys
 from difflib import get_close_matches
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
-from pathlib import Path
+from importlib.metadata import EntryPoint
 from typing import Annotated, Any
 
 import typer
@@ -20,9 +16,9 @@ from typer.core import TyperCommand, TyperGroup
 
 import interfere
 from interfere.errors import InterfereError, InvalidInputError, UnfitError
+from interfere.extensions import ExtensionKind, extensions, help_line, load_extension, other_extensions
 from interfere.installation import extra_of, install_line
 
-ENTRY_POINTS = "interfere.commands"
 PURPOSES = {
     "Start here": ("quickstart", "serve", "match"),
     "Ask a server": ("predict", "explain", "advise", "grants", "models", "profiles"),
@@ -54,33 +50,23 @@ scheduler which of them should share a device.
 All commands: interfere --help. One of them: interfere COMMAND --help."""
 
 
-@cache
 def registered_commands() -> dict[str, EntryPoint]:
     """Return the entry point of every registered command by its name."""
-    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
-
-
-def module_path(entry: EntryPoint) -> Path:
-    """Return the file of a command's module without importing it. Raises UnfitError when no package holds it."""
-    package, *inner = entry.module.split(".")
-    spec = find_spec(package)  # of a top-level package: found without running any of its code
-    if spec is None or spec.origin is None:
-        raise UnfitError(f"the package of the command '{entry.name}' is not installed", value=package)
-    return Path(spec.origin).parent.joinpath(*inner).with_suffix(".py")
-
-
-def help_line(entry: EntryPoint) -> str:
-    """Return the first docstring line of a command's module, read without importing it."""
-    try:
-        text = ast.get_docstring(ast.parse(module_path(entry).read_text(encoding="utf-8"))) or ""
-    except (InterfereError, OSError, SyntaxError) as error:
-        return f"unavailable: {error}".splitlines()[0]
-    return text.partition("\n")[0]
+    return extensions(ExtensionKind.COMMAND)
 
 
 def load_command(entry: EntryPoint) -> Any:
-    """Import a command and return it in Click's form."""
-    return typer.main.get_command(entry.load())
+    """Import a command and return it in Click's form. Raises UnfitError for a broken one of another package."""
+    loaded = load_extension(entry, ExtensionKind.COMMAND)
+    if isinstance(loaded, typer.Typer):
+        return typer.main.get_command(loaded)
+    if callable(getattr(loaded, "make_context", None)):
+        return loaded  # made with Click
+    if not callable(loaded):
+        raise UnfitError(f"the command '{entry.name}' is no function, and none of Typer or Click", value=entry.value)
+    of_function = typer.Typer(add_completion=False)
+    of_function.command()(loaded)
+    return typer.main.get_command(of_function)
 
 
 class CommandGroup(TyperGroup):
@@ -106,6 +92,9 @@ class CommandGroup(TyperGroup):
             if entries:
                 with formatter.section(purpose):
                     formatter.write_dl([(name.ljust(width), help_line(entry)) for name, entry in entries])
+        if further := [(name, f"{kind.noun}: {help_line(entry)}") for kind, name, entry in other_extensions()]:
+            with formatter.section("Not commands, but what other packages add to them"):
+                formatter.write_dl([(name.ljust(width), line) for name, line in further])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the command that is to run, or whose options the shell asks for."""

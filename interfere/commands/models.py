@@ -1,7 +1,6 @@
 """Which model a server serves: list those it can serve, load the published one, roll back, pin."""
 
 from dataclasses import asdict
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ from rich.markup import escape
 from interfere.commands.options import Target, connect
 from interfere.commands.output import JsonFlag, emit
 from interfere.config import Settings
+from interfere.extensions import ExtensionKind, extensions, load_or_explain
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 TIMEOUT_S = 600.0  # of a change: a new model learns everything that was observed before it serves
@@ -94,5 +94,5 @@ def pin(
     )
 
 
-for _entry in entry_points(group="interfere.commands.models"):  # commands of packages that this one may not import
-    app.command(_entry.name)(_entry.load())
+for _entry in extensions(ExtensionKind.MODELS_COMMAND).values():  # commands of packages that this one may not import
+    app.command(_entry.name)(load_or_explain(_entry, ExtensionKind.MODELS_COMMAND))

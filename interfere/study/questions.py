@@ -7,7 +7,6 @@ Law: where sharing is asked about and the slowdowns cover next to nothing of the
 that says what to do about that.
 """
 
-import importlib
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from interfere.data.importers.site_traces import read_workload_map
 from interfere.data.tables import Table, read_table
 from interfere.data.traces import JobTrace, VirtualCluster, read_trace
 from interfere.errors import InvalidInputError
+from interfere.extensions import ExtensionKind, find_extension
 from interfere.reports.document import Document
 from interfere.sharing_modes import OptionalSharingMode
 from interfere.sim.beliefs import MatrixPredictor, mean_beliefs, noisy_beliefs, true_beliefs
@@ -124,13 +124,7 @@ def ask(study: Study, models: "StudyModels", runner: Runner | None = None) -> An
 def find_question(name: str) -> Question:
     """Return the question of this name, or of the class `package:Class`. Raises InvalidInputError for an unknown
     name."""
-    module, _, attribute = QUESTIONS.get(name, name).partition(":")
-    try:
-        question: Question = getattr(importlib.import_module(module), attribute)()
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidInputError(
-            "no such question", value=f"{name}: {error}", remedy=f"{', '.join(QUESTIONS)}, or package:Class"
-        ) from None
+    question: Question = find_extension(ExtensionKind.QUESTION, QUESTIONS.get(name, name), QUESTIONS)()
     return question
 
 

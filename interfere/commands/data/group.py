@@ -4,7 +4,6 @@ import math
 import webbrowser
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +22,7 @@ from interfere.data.importers.spreadsheet.options import (
     Victims,
     parse_map,
 )
+from interfere.extensions import ExtensionKind, extensions, load_or_explain
 from interfere.reports.document import Part, Sentence, Tone, text_table
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
@@ -390,5 +390,5 @@ def template(
 
 app.command()(transfer.transfer)
 app.add_typer(importing.app, name="import")
-for _entry in entry_points(group="interfere.commands.data"):  # commands of packages that this one may not import
-    app.command(_entry.name)(_entry.load())
+for _entry in extensions(ExtensionKind.DATA_COMMAND).values():  # commands of packages that this one may not import
+    app.command(_entry.name)(load_or_explain(_entry, ExtensionKind.DATA_COMMAND))
