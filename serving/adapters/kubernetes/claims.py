@@ -14,7 +14,7 @@ from interfere.serving.adapters import problem as shared
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.objects.gpus import largest_request
 from interfere.serving.adapters.kubernetes.objects.selectors import capacity_term
-from interfere.serving.adapters.kubernetes.objects.values import bytes_text, list_at, map_at, maps_at
+from interfere.serving.adapters.kubernetes.objects.values import bytes_text, list_at, map_at, maps_at, quantity
 from interfere.serving.adapters.kubernetes.records import Gpu, GpuSource, JsonObject, Pod
 
 MAX_KINDS = 8  # that the API server takes as alternatives of one request
@@ -43,7 +43,9 @@ def claim_sizes(gpus: Iterable[Gpu]) -> ClaimSizes:
     published = [gpu for gpu in gpus if gpu.source is GpuSource.DRA]
     kinds = {GpuKind(driver=gpu.driver, memory_bytes=gpu.memory_bytes, whole=gpu.whole) for gpu in published}
     return ClaimSizes(
-        seat_bytes=min((gpu.share_bytes for gpu in published if not math.isnan(gpu.share_bytes)), default=NAN),
+        seat_bytes=min(
+            (gpu.share_bytes for gpu in published if not math.isnan(gpu.share_bytes) and not gpu.taints), default=NAN
+        ),
         kinds=tuple(sorted((kind for kind in kinds if kind.whole), key=lambda kind: (kind.memory_bytes, str(kind)))),
     )
 
@@ -82,12 +84,15 @@ def plain_request(spec: JsonObject | None) -> JsonObject:
 
 
 def seat_spec(spec: JsonObject, gpu: Gpu, amount_bytes: float) -> JsonObject:
-    """Return the spec of a claim for a seat of a GPU: so much of its memory, and a share of its other capacities."""
+    """Return the spec of a claim for a seat of a GPU: so much of its memory, and a share of its other capacities, or
+    what the spec asks for where that is more."""
     requests = {} if math.isnan(amount_bytes) else {gpu.memory_name: bytes_text(amount_bytes)}
     for other in gpu.other_capacities:
         if other.requested:
             requests[other.published_name] = f"{other.per_claim:.0f}"
-    return _with(spec, _device(spec, device_selector(gpu), requests))
+    asked = map_at(plain_request(spec), "capacity", "requests")
+    larger = {name: text for name, text in requests.items() if not quantity(asked.get(name)) > quantity(text)}
+    return _with(spec, _device(spec, device_selector(gpu), larger))
 
 
 def whole_spec(spec: JsonObject, gpu: Gpu) -> JsonObject:

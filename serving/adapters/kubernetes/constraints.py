@@ -26,7 +26,7 @@ def admits(node: Node, wanted: Constraints) -> bool:
     labels = dict(node.labels)
     if not node.usable or any(labels.get(key) != value for key, value in wanted.node_selector):
         return False
-    if not all(_tolerated(*taint, wanted.tolerations) for taint in node.taints):
+    if not all(tolerated(*taint, wanted.tolerations) for taint in node.taints):
         return False
     if not all(fulfils(node, terms) for terms in wanted.volume_terms):
         return False
@@ -50,15 +50,28 @@ def fulfils(node: Node, terms: SelectorTerms) -> bool:
     return any(term and all(_holds(known, *each) for each in term) for term in terms)
 
 
-def _tolerated(key: str, value: str, effect: str, tolerations: Iterable[tuple[str, str, str, str]]) -> bool:
-    """Whether one of the tolerations of a pod matches a taint. Numeric operators (Gt and Lt, since 1.35) never
-    match."""
+def tolerated(key: str, value: str, effect: str, tolerations: Iterable[tuple[str, str, str, str]]) -> bool:
+    """Whether one of the tolerations, of a pod or of a claim, matches a taint of a node or of a device. Numeric
+    operators (Gt and Lt, since 1.35) never match."""
     return any(
         (not t_key or t_key == key)
         and (t_effect in ("", effect))
         and (operator == "Exists" or (operator == "Equal" and t_value == value))
         for t_key, operator, t_value, t_effect in tolerations
         if t_key or operator == "Exists"
+    )
+
+
+def read_tolerations(row: Any) -> tuple[tuple[str, str, str, str], ...]:
+    """Return the tolerations of a pod's spec or of a request for devices: key, operator, value, effect of each."""
+    return tuple(
+        (
+            str(each.get("key") or ""),
+            str(each.get("operator") or "Equal"),
+            str(each.get("value") or ""),
+            str(each.get("effect") or ""),
+        )
+        for each in maps_at(row, "tolerations")
     )
 
 

@@ -215,7 +215,7 @@ def reasons_in_line(
     started = [each.action.device_id for each in decisions if each.action.kind in STARTS]
     usable, seats = {node.name for node in state.nodes if node.usable}, dict[GpuSource | None, str]()
     for source in {pod.source for pod in problem.behind}:
-        gpus = [gpu for gpu in state.gpus if gpu.source is source and gpu.node in usable]
+        gpus = [gpu for gpu in state.gpus if gpu.source is source and gpu.node in usable and not gpu.taints]
         offered = {gpu.id: problem.gpus[gpu.id] for gpu in gpus if gpu.id in problem.gpus}
         free = sum(gpu.seats - len(problem.residents[name]) - started.count(name) for name, gpu in offered.items())
         taken = f"{free} of them free" if free else "all taken"

@@ -12,13 +12,22 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from interfere.records import NAN, Action, ActionKind, Device, Job, Snapshot
 from interfere.records.cluster import DEFAULT_SEATS
 from interfere.serving.adapters import problem as shared
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.claims import claim_sizes, memory_bytes
-from interfere.serving.adapters.kubernetes.constraints import FreeResources, Kind, admits, free_resources, pools
+from interfere.serving.adapters.kubernetes.constraints import (
+    FreeResources,
+    Kind,
+    admits,
+    free_resources,
+    pools,
+    tolerated,
+)
+from interfere.serving.adapters.kubernetes.objects.gpus import consumed
 from interfere.serving.adapters.kubernetes.objects.selectors import selects
 from interfere.serving.adapters.kubernetes.records import (
     AllocatedDevice,
@@ -29,6 +38,7 @@ from interfere.serving.adapters.kubernetes.records import (
     GpuSource,
     Pod,
     PodState,
+    SharedCounter,
 )
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from interfere.serving.adapters.problem import STARTS, Problem, first_reason, horizon
@@ -102,7 +112,7 @@ def build(
             left[reason or INVALID] += 1
         else:
             advised.append((pod, record))
-    selected = _Selected(state, refused)
+    selected = _Selected(state, refused, read_allocations(state, hypothetical).consumed)
     impossible = _impossible(advised, state, _Selected(state)) if settings.mode is Mode.GATE else set[str]()
     possible = [(pod, job) for pod, job in advised if pod.uid not in impossible]
     advised.sort(key=lambda pair: (-pair[0].priority, pair[0].created_s, pair[0].id))
@@ -183,8 +193,13 @@ def _kind(pod: Pod) -> Kind:
 class _Selected:
     """Which requests of a cluster's pods select which GPUs, each pair looked at once."""
 
-    def __init__(self, state: ClusterState, refused: Collection[tuple[str, DeviceRequest]] = ()) -> None:
-        self._classes, self._refused = state.classes, refused
+    def __init__(
+        self,
+        state: ClusterState,
+        refused: Collection[tuple[str, DeviceRequest]] = (),
+        consumed: Mapping[DeviceKey, Mapping[str, float]] = MappingProxyType({}),
+    ) -> None:
+        self._classes, self._refused, self._consumed = state.classes, refused, consumed
         self._requests = tuple(dict.fromkeys(pod.request for pod in state.pods if pod.request is not None))
         self._known: dict[str, frozenset[DeviceRequest]] = {}
 
@@ -198,8 +213,25 @@ class _Selected:
 
     def _selects(self, request: DeviceRequest, gpu: Gpu) -> bool:
         of_class = self._classes.get(request.device_class)
-        is_open = of_class is not None and (gpu.id, request) not in self._refused
-        return is_open and selects((*(of_class or ()), *request.selectors), gpu.variable)
+        if of_class is None or (gpu.id, request) in self._refused:
+            return False
+        if not all(tolerated(*taint, request.tolerations) for taint in gpu.taints):
+            return False
+        if not _has_capacities(gpu, request, self._consumed.get(gpu.key, {})):
+            return False
+        return selects((*of_class, *request.selectors), gpu.variable)
+
+
+def _has_capacities(gpu: Gpu, request: DeviceRequest, used: Mapping[str, float]) -> bool:
+    """Return whether a GPU has every capacity that a request names, and so much of it left."""
+    rows = {each.published_name: (each.value, each.policy) for each in gpu.other_capacities}
+    if not math.isnan(gpu.memory_bytes):
+        rows[gpu.memory_name] = gpu.memory_bytes, gpu.memory_policy
+    for name, amount in request.capacities:
+        value, policy = rows.get(name, (NAN, {}))
+        if not consumed({"requestPolicy": policy}, amount) <= value - used.get(name.rpartition("/")[2], 0.0):
+            return False
+    return True
 
 
 def _impossible(advised: Iterable[tuple[Pod, Job]], state: ClusterState, selected: _Selected) -> set[str]:
@@ -226,12 +258,6 @@ class Allocations:
     ended: Mapping[DeviceKey, tuple[AllocatedDevice, ...]]  # held for pods that have ended
     unknown: frozenset[DeviceKey]  # held by claims of several devices, or of pods that nobody knows
 
-    def is_excluded(self, gpu: Gpu) -> bool:
-        """Return whether another allocated device, such as a partition of this GPU, holds counters that the GPU would
-        need."""
-        others = ((gpu.driver, gpu.dra_pool, name) for name in gpu.excluded_by)
-        return gpu.key not in self.consumed and any(other in self.consumed for other in others)
-
 
 def read_allocations(state: ClusterState, ignored: Collection[str] = frozenset()) -> Allocations:
     """Return the allocations of all claims, except those of pods whose uids are in `ignored`."""
@@ -240,14 +266,14 @@ def read_allocations(state: ClusterState, ignored: Collection[str] = frozenset()
         if pod.claim:
             claims = left_out if pod.uid in ignored else ended if pod.ended else running
             claims.add(pod.claim_key)
-    consumed: dict[DeviceKey, Counter[str]] = {}
+    amounts_of: dict[DeviceKey, Counter[str]] = {}
     of_ended: dict[DeviceKey, list[AllocatedDevice]] = {}
     unknown = set[DeviceKey]()
     for claim in state.claims:
         if claim.key in left_out - running:
             continue
         for device in claim.devices:
-            amounts = consumed.setdefault(device.key, Counter())
+            amounts = amounts_of.setdefault(device.key, Counter())
             for name, amount in device.consumed:
                 amounts[name] += amount  # type: ignore[assignment]  # a Counter of floats
             if claim.key in ended - running:
@@ -255,7 +281,7 @@ def read_allocations(state: ClusterState, ignored: Collection[str] = frozenset()
             elif claim.key not in running or len(claim.devices) > 1:
                 unknown.add(device.key)
     return Allocations(
-        consumed=consumed,
+        consumed=amounts_of,
         ended={key: tuple(devices) for key, devices in of_ended.items()},
         unknown=frozenset(unknown),
     )
@@ -302,12 +328,13 @@ def offered_gpus(
         pods = pods_on.get(gpu.id, [])
         residents = [_resident(pod, gpu, claim, default_bytes, now_s, settings) for pod, claim in pods]
         unknown = gpu.key in held.unknown or (gpu.node, gpu.source) in unclear or not all(residents)
-        if gpu.node not in usable or unknown or (held.is_excluded(gpu) and not pods):
+        if gpu.node not in usable or unknown:
             continue
         rest = _remaining(gpu, held, len(residents), sum(claim is None or not claim.devices for _, claim in pods))
         if rest is not None and len(residents) < rest.seats:
             offered.append((rest, tuple(resident for resident in residents if resident)))
-    return _without_conflicts(offered)
+    in_use = {*held.consumed, *(gpu.key for gpu in state.gpus if gpu.id in pods_on)}
+    return _with_counters(offered, in_use)
 
 
 def device_record(gpu: Gpu, residents: tuple[Job, ...], pool: str = "") -> Device:
@@ -352,8 +379,8 @@ def _resident(
     """Return the job of a pod on a GPU, with at least the memory that its claim holds; None where its annotations
     are invalid."""
     job = job_record(pod, default_bytes, now_s, settings)
-    consumed = dict(claim.devices[0].consumed) if claim is not None and claim.devices else {}
-    held_bytes = consumed.get(gpu.memory_name.rpartition("/")[2], NAN)
+    amounts = dict(claim.devices[0].consumed) if claim is not None and claim.devices else {}
+    held_bytes = amounts.get(gpu.memory_name.rpartition("/")[2], NAN)
     if job is None or math.isnan(held_bytes) or held_bytes <= job.memory_peak_bytes:
         return job
     return replace(job, memory_peak_bytes=held_bytes)
@@ -368,25 +395,32 @@ def _remaining(gpu: Gpu, held: Allocations, residents: int, unallocated: int) ->
     ended = held.ended.get(gpu.key, ())
     seats, memory_name = gpu.seats - len(ended), gpu.memory_name.rpartition("/")[2]
     memory_bytes = gpu.memory_bytes - sum(dict(device.consumed).get(memory_name, 0.0) for device in ended)
-    consumed = held.consumed.get(gpu.key, {})
+    amounts = held.consumed.get(gpu.key, {})
     for capacity in gpu.other_capacities:
         if capacity.per_claim > 0:
-            free = capacity.value - consumed.get(capacity.name, 0.0) - unallocated * capacity.per_claim
+            free = capacity.value - amounts.get(capacity.name, 0.0) - unallocated * capacity.per_claim
             seats = min(seats, residents + max(0, math.floor(free / capacity.per_claim)))
     if seats < 1 or memory_bytes < 1:
         return None
     return gpu if seats == gpu.seats and not ended else replace(gpu, seats=seats, memory_bytes=memory_bytes)
 
 
-def _without_conflicts(offered: list[tuple[Gpu, tuple[Job, ...]]]) -> list[tuple[Gpu, tuple[Job, ...]]]:
-    """Among devices that exclude one another, keep the one in use, or else the one with the most memory."""
-    if not any(gpu.excluded_by for gpu, _ in offered):
-        return offered
-    chosen: set[tuple[str, str, str]] = set()
-    for gpu, _ in sorted(offered, key=lambda pair: (not pair[1], -pair[0].memory_bytes)):
-        if not any((gpu.driver, gpu.dra_pool, name) in chosen for name in gpu.excluded_by):
-            chosen.add(gpu.key)
-    return [pair for pair in offered if pair[0].key in chosen]
+def _with_counters(
+    offered: list[tuple[Gpu, tuple[Job, ...]]], in_use: set[DeviceKey]
+) -> list[tuple[Gpu, tuple[Job, ...]]]:
+    """Return the devices that can all be allocated beside those in use: of devices that need the same counters, such as
+    a GPU and its partitions, those in use first, then those with the most memory."""
+    chosen, taken = set[str](), set(in_use)
+    for gpu, _ in sorted(offered, key=lambda pair: (pair[0].key not in in_use, -pair[0].memory_bytes)):
+        if gpu.key in in_use or all(_is_left(counter, gpu, taken) for counter in gpu.counters):
+            chosen.add(gpu.id)
+            taken.add(gpu.key)
+    return [pair for pair in offered if pair[0].id in chosen]
+
+
+def _is_left(counter: SharedCounter, gpu: Gpu, taken: Collection[DeviceKey]) -> bool:
+    others = (amount for name, amount in counter.others if (gpu.driver, gpu.dra_pool, name) in taken)
+    return counter.amount <= counter.value - sum(others)
 
 
 def job_record(pod: Pod, default_bytes: float, now_s: float, settings: KubernetesSettings) -> Job | None:

@@ -38,6 +38,10 @@ class DeviceRequest:
 
     device_class: str
     selectors: tuple[str, ...] = ()  # CEL expressions of the claim
+    capacities: tuple[
+        tuple[str, float], ...
+    ] = ()  # by published name: a device that lacks one of them is not allocated
+    tolerations: tuple[tuple[str, str, str, str], ...] = ()  # of taints of devices: key, operator, value, effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,17 @@ class Capacity:
     value: float
     per_claim: float
     requested: bool  # a claim that does not name it would take more than a seat: it asks for its share
+    policy: JsonObject = field(default_factory=dict, hash=False)  # which requests it allows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedCounter:
+    """A counter that a device consumes together with other devices of its pool, as a GPU does with its partitions."""
+
+    key: tuple[str, str]  # counter set and counter
+    value: float
+    amount: float  # that the device consumes
+    others: tuple[tuple[str, float], ...]  # names of other devices, with what each consumes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +87,8 @@ class Gpu:
     dra_name: str = ""
     variable: JsonObject = field(default_factory=dict, hash=False)  # DRA: `device` of a selector
     unlike: tuple[str, ...] = ()  # DRA: CEL terms that are false for the other devices of its uuid
-    excluded_by: tuple[str, ...] = ()  # DRA: devices of the pool that consume the same counters
+    counters: tuple[SharedCounter, ...] = ()  # DRA: that it consumes with other devices of its pool
+    taints: tuple[tuple[str, str, str], ...] = ()  # DRA: key, value, effect of each that keeps new claims off it
     seats: int = 2  # pods that may be on it at once
 
     @property

@@ -1,10 +1,9 @@
 """GPUs that pods may share: of ResourceSlices, of HAMi's annotations, and of nodes of one GPU. Pure functions.
 
 Law: no GPU is given that kube-scheduler would not allocate. A pool counts in its newest generation, as a whole, with
-unique names; a device counts unless a taint keeps new pods off it. Decisions name a node, so a device that several
-nodes reach gives no GPU. A request is rounded up to what a capacity's request policy allows; a capacity that a claim
-does not name is consumed by its default, and as a whole where it has none: claims name each whose default is more than
-a seat's share.
+unique names. Decisions name a node, so a device that several nodes reach gives no GPU. A request is rounded up to what
+a capacity's request policy allows; a capacity that a claim does not name is consumed by its default, and as a whole
+where it has none: claims name each whose default is more than a seat's share.
 Source: k8s.io/dynamic-resource-allocation/structured, pools, allocator and consumable_capacity.go of Kubernetes 1.34 to
 1.36.
 """
@@ -25,7 +24,14 @@ from interfere.serving.adapters.kubernetes.objects.selectors import (
     selects,
 )
 from interfere.serving.adapters.kubernetes.objects.values import map_at, maps_at, quantity
-from interfere.serving.adapters.kubernetes.records import Capacity, Gpu, GpuSource, JsonObject, Node
+from interfere.serving.adapters.kubernetes.records import (
+    Capacity,
+    Gpu,
+    GpuSource,
+    JsonObject,
+    Node,
+    SharedCounter,
+)
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.sharing_modes import SharingMode
 
@@ -49,9 +55,9 @@ def gpus_of_slices(
         newest = max(map(_generation, members))
         current = [spec for spec in members if _generation(spec) == newest]
         if _is_usable(current):
-            sharing_counters = _names_by_counter_set(current)
+            counters = _SharedCounters(current)
             for spec in current:
-                gpus += _gpus(spec, settings, nodes, sharing_counters, domains)
+                gpus += _gpus(spec, settings, nodes, counters, domains)
     return tuple(_told_apart(gpus))
 
 
@@ -97,17 +103,38 @@ def _is_usable(current: Rows) -> bool:
     return counts == {len(current)} and len(names) == len(set(names))
 
 
-def _names_by_counter_set(current: Rows) -> Mapping[str, Sequence[str]]:
-    """Return the names of the devices that consume counters of each set. A GPU and its partitions share a set."""
-    names: dict[str, list[str]] = {}
-    for device in (device for spec in current for device in maps_at(spec, "devices")):
-        for counter_set in _counter_sets(device):
-            names.setdefault(counter_set, []).append(str(device.get("name")))
-    return names
+class _SharedCounters:
+    """The counters of a pool: what there is of each, and which devices consume how much of it."""
+
+    def __init__(self, current: Rows) -> None:
+        self._values = {
+            (str(each.get("name")), name): quantity(map_at(counter).get("value"))
+            for spec in current
+            for each in maps_at(spec, "sharedCounters")
+            for name, counter in map_at(each, "counters").items()
+        }
+        self._users: dict[tuple[str, str], list[tuple[str, float]]] = {}
+        for device in (device for spec in current for device in maps_at(spec, "devices")):
+            for key, amount in _consumed_counters(device):
+                self._users.setdefault(key, []).append((str(device.get("name")), amount))
+
+    def of(self, device: Mapping[str, Any]) -> tuple[SharedCounter, ...]:
+        """Return the counters that a device consumes together with others."""
+        return tuple(
+            SharedCounter(
+                key=key,
+                value=self._values.get(key, 0.0),
+                amount=amount,
+                others=tuple(user for user in self._users[key] if user[0] != device.get("name")),
+            )
+            for key, amount in _consumed_counters(device)
+        )
 
 
-def _counter_sets(device: Mapping[str, Any]) -> list[str]:
-    return [str(each.get("counterSet")) for each in maps_at(device, "consumesCounters")]
+def _consumed_counters(device: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], float]]:
+    for each in maps_at(device, "consumesCounters"):
+        for name, counter in map_at(each, "counters").items():
+            yield (str(each.get("counterSet")), name), quantity(map_at(counter).get("value"))
 
 
 def _node_of(place: Mapping[str, Any], nodes: Sequence[Node]) -> str:
@@ -124,7 +151,7 @@ def _gpus(
     spec: Mapping[str, Any],
     settings: KubernetesSettings,
     nodes: Sequence[Node],
-    sharing_counters: Mapping[str, Sequence[str]],
+    counters: _SharedCounters,
     domains: frozenset[str],
 ) -> Iterator[tuple[Gpu, JsonObject]]:
     driver, pool = str(spec.get("driver")), str(map_at(spec, "pool").get("name"))
@@ -133,7 +160,7 @@ def _gpus(
         attributes = _strings(device.get("attributes"), driver)
         uuid = attributes.get("uuid", "")
         node = _node_of(device, nodes) if spec.get("perDeviceNodeSelection") else node_of_slice
-        if not uuid or not node or not device.get("allowMultipleAllocations") or _is_tainted(device):
+        if not uuid or not node or not device.get("allowMultipleAllocations"):
             continue
         capacity = {str(k): v for k, v in (device.get("capacity") or {}).items() if isinstance(v, dict)}
         memory_name = f"{driver}/memory" if f"{driver}/memory" in capacity else "memory"
@@ -154,10 +181,11 @@ def _gpus(
             driver=driver,
             dra_pool=pool,
             dra_name=name,
-            excluded_by=tuple(
-                dict.fromkeys(
-                    other for each in _counter_sets(device) for other in sharing_counters[each] if other != name
-                )
+            counters=counters.of(device),
+            taints=tuple(
+                (str(taint.get("key") or ""), str(taint.get("value") or ""), str(taint.get("effect")))
+                for taint in maps_at(device, "taints")
+                if taint.get("effect") in _EXCLUDING_EFFECTS
             ),
             seats=settings.seats,
             memory_policy=map_at(memory, "requestPolicy"),
@@ -180,12 +208,6 @@ def _strings(attributes: Any, driver: str) -> dict[str, str]:
     }
 
 
-def _is_tainted(device: Mapping[str, Any]) -> bool:
-    """Return whether the device has a taint that excludes claims without tolerations. The adapter's claims have no
-    tolerations."""
-    return any(taint.get("effect") in _EXCLUDING_EFFECTS for taint in maps_at(device, "taints"))
-
-
 def _capacity(name: str, row: Mapping[str, Any], driver: str, seats: int) -> Capacity:
     """Return what a claim takes of a capacity: its default, or a seat's share where the default is more than that.
 
@@ -199,6 +221,7 @@ def _capacity(name: str, row: Mapping[str, Any], driver: str, seats: int) -> Cap
         value=value,
         per_claim=consumed(row, float(math.floor(share(row, seats)))) if requested else unnamed,
         requested=requested,
+        policy=map_at(row, "requestPolicy"),
     )
 
 

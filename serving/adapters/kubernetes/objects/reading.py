@@ -11,7 +11,7 @@ from typing import Any
 from interfere.records import NAN
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.claims import plain_request
-from interfere.serving.adapters.kubernetes.constraints import selector_terms
+from interfere.serving.adapters.kubernetes.constraints import read_tolerations, selector_terms
 from interfere.serving.adapters.kubernetes.objects.gpus import gpus_of_nodes, gpus_of_slices
 from interfere.serving.adapters.kubernetes.objects.selectors import expressions_of
 from interfere.serving.adapters.kubernetes.objects.values import (
@@ -97,7 +97,7 @@ def read_pod(
     source = _source(claims, resources, hami=hami)
     ended_s, reason, restarts, started_s = _ending(status)
     claim_spec = _claim_spec(notes, _namespace(row), templates, settings) if claims else None
-    asked = plain_request(claim_spec)
+    request = _device_request(plain_request(claim_spec))
     return Pod(
         namespace=_namespace(row),
         name=_name(row),
@@ -115,15 +115,9 @@ def read_pod(
         source=source,
         claim=_claim_name(claims[0], status) if len(claims) == 1 else "",
         claim_spec=claim_spec,
-        request=DeviceRequest(device_class=str(asked.get("deviceClassName")), selectors=expressions_of(asked))
-        if asked
-        else None,
+        request=request,
         claim_memory_bytes=next(
-            (
-                quantity(amount)
-                for name, amount in map_at(asked, "capacity", "requests").items()
-                if name.rpartition("/")[2] == "memory"
-            ),
+            (amount for name, amount in (request.capacities if request else ()) if name.rpartition("/")[2] == "memory"),
             NAN,
         ),
         hami_memory_bytes=max(
@@ -160,6 +154,18 @@ def _claim_spec(
     wanted = str(notes.get(names.DEVICE_CLASS) or "")  # a name that is none would leave it without a claim for ever
     device_class = wanted if names.is_subdomain(wanted) else settings.device_class
     return {"devices": {"requests": [{"name": settings.request_name, "exactly": {"deviceClassName": device_class}}]}}
+
+
+def _device_request(asked: JsonObject) -> DeviceRequest | None:
+    """Return what a claim for one device asks for; None for any other claim."""
+    if not asked:
+        return None
+    return DeviceRequest(
+        device_class=str(asked.get("deviceClassName")),
+        selectors=expressions_of(asked),
+        capacities=tuple((name, quantity(each)) for name, each in map_at(asked, "capacity", "requests").items()),
+        tolerations=read_tolerations(asked),
+    )
 
 
 def read_node(row: JsonObject) -> Node:
@@ -276,15 +282,7 @@ def _constraints(spec: Mapping[str, Any], volume_terms: tuple[SelectorTerms, ...
         node_selector=tuple(sorted((str(k), str(v)) for k, v in map_at(spec, "nodeSelector").items())),
         affinity_terms=selector_terms(node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")),
         volume_terms=volume_terms,
-        tolerations=tuple(
-            (
-                str(t.get("key") or ""),
-                str(t.get("operator") or "Equal"),
-                str(t.get("value") or ""),
-                str(t.get("effect") or ""),
-            )
-            for t in maps_at(spec, "tolerations")
-        ),
+        tolerations=read_tolerations(spec),
         cpu=total_of_pod(spec, "requests", "cpu"),
         memory_bytes=total_of_pod(spec, "requests", "memory"),
     )

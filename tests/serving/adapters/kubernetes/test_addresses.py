@@ -17,6 +17,7 @@ from kubernetes.config import incluster_config
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
+from interfere.serving import http_server
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
 from interfere.serving.adapters.kubernetes.objects.reading import read_pod
 from interfere.serving.http_server import Answer, HttpServer, Request, plain_address
@@ -51,10 +52,14 @@ def test_webhook_extender_and_controller_listen_on_both_families() -> None:
 
 
 def test_a_machine_without_ipv6_listens_on_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_ipv6(*_: Any) -> None:
-        raise OSError(97, "Address family not supported by protocol")
+    bound = http_server._bound
 
-    monkeypatch.setattr("interfere.serving.http_server._DualStackServer", without_ipv6)
+    def without_ipv6(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
+        if family is socket.AF_INET6:
+            raise OSError(97, "Address family not supported by protocol")
+        return bound(family, host, port)
+
+    monkeypatch.setattr(http_server, "_bound", without_ipv6)
     server = HttpServer({("GET", "/address"): echo}, 0)
     server.start()
     try:

@@ -4,13 +4,11 @@ Real rounds with a real policy server, real releases and the stand-in of kube-sc
 HISTORIES=10000 is the soak.
 """
 
-import copy
 import os
 import random
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -21,102 +19,24 @@ need_kmock()
 
 from interfere.client import PolicyClient
 from interfere.serving.adapters.kubernetes import names, port, releasing
-from interfere.serving.adapters.kubernetes.api_server.calls import (
-    CLAIMS,
-    CLASSES,
-    NODES,
-    PODS,
-    SLICES,
-    TEMPLATES,
-    VOLUME_CLAIMS,
-    VOLUMES,
-)
 from interfere.serving.adapters.kubernetes.claims import claim_sizes
 from interfere.serving.adapters.kubernetes.controller import controller_metrics
 from interfere.serving.adapters.kubernetes.objects.gpus import gpus_of_slices
 from interfere.serving.adapters.kubernetes.objects.reading import read_claim, read_pod
-from interfere.serving.adapters.kubernetes.writes import PodChange, WriteKind
+from interfere.serving.adapters.kubernetes.writes import PodChange
 from interfere.serving.adapters.round import Advisor
 from interfere.serving.adapters.windows import CombinedMarks
 from interfere.serving.server import RunningServer
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS
-from tests.serving.adapters.kubernetes.control_plane.api_server import (
-    CLAIM,
-    CLASS,
-    NODE,
-    POD,
-    SLICE,
-    TEMPLATE,
-    VOLUME,
-    VOLUME_CLAIM,
-)
+from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, CLASS, NODE, POD, SLICE
+from tests.serving.adapters.kubernetes.control_plane.memory import Memory
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import DEVICE_TYPE, DRIVER, GIB, node, pod, resource_slice, settings
 
 Row = dict[str, Any]
 HISTORIES = int(os.environ.get("HISTORIES", "60"))
 STEPS = 24
-PATHS = {PODS: POD, NODES: NODE, SLICES: SLICE, CLAIMS: CLAIM, CLASSES: CLASS, TEMPLATES: TEMPLATE}
-PATHS |= {VOLUME_CLAIMS: VOLUME_CLAIM, VOLUMES: VOLUME}
 CHOSEN = settings(window_s=60.0, start_s=30.0)
-
-
-class Memory:
-    """The objects of a cluster, as port and scheduler read and write them."""
-
-    def __init__(self) -> None:
-        self.objects: dict[Any, dict[tuple[str, str], Row]] = defaultdict(dict)
-        self.count, self.now_s = 0, 1_800_000_000.0
-
-    def add(self, kind: Any, row: Row) -> None:
-        self.count += 1
-        created = datetime.fromtimestamp(self.now_s, UTC).isoformat()
-        metadata = {"uid": f"u{self.count}", "resourceVersion": str(self.count), "creationTimestamp": created}
-        row = copy.deepcopy(row)
-        row["metadata"] = metadata | row["metadata"]
-        self.objects[kind][row["metadata"].get("namespace", ""), row["metadata"]["name"]] = row
-
-    def now(self, kind: Any) -> list[Row]:
-        return copy.deepcopy(list(self.objects[kind].values()))
-
-    def merge(self, kind: Any, namespace: str, name: str, changes: Row) -> None:
-        self.count += 1
-        row = _merged(self.objects[kind][namespace, name], changes)
-        row["metadata"]["resourceVersion"] = str(self.count)
-        self.objects[kind][namespace, name] = row
-
-    async def patching(self, kind: Any, namespace: str, name: str, changes: Row) -> None:
-        self.merge(kind, namespace, name, changes)
-
-    def run(self, coroutine: Any) -> None:
-        with pytest.raises(StopIteration):
-            coroutine.send(None)  # nothing in it waits
-
-    def check_current(self, _stale_s: float) -> None:
-        """It is always."""
-
-    def read(self, path: str) -> list[Row]:
-        return self.now(PATHS[path])
-
-    def carry_out(self, changes: Sequence[PodChange]) -> None:
-        for write in (write for change in changes for write in change.writes):
-            if write.kind is WriteKind.CREATE_CLAIM:
-                self.add(CLAIM, write.body)
-            elif write.kind is WriteKind.DELETE_CLAIM:
-                assert not self.objects[CLAIM].pop((write.namespace, write.name)).get("status")
-            elif write.kind is WriteKind.PATCH_POD:
-                self.merge(POD, write.namespace, write.name, write.body)
-
-
-def _merged(row: Row, changes: Row) -> Row:
-    """A JSON merge patch (RFC 7386)."""
-    row = dict(row)
-    for key, value in changes.items():
-        if value is None:
-            row.pop(key, None)
-        else:
-            row[key] = _merged(row.get(key) or {}, value) if isinstance(value, dict) else value
-    return row
 
 
 class MemoryPort(port.KubernetesPort):

@@ -6,7 +6,9 @@ import http.client
 import json
 import socket
 import ssl
+import threading
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -230,5 +232,21 @@ def test_an_idle_connection_outlives_that_of_the_api_server_and_a_silent_one_doe
                 assert connection.getresponse().read()
                 time.sleep(0.6)
             assert silent.recv(1) == b"", "a connection without a handshake is closed"
+    finally:
+        server.stop()
+
+
+def test_three_thousand_silent_connections_cost_few_threads_and_no_review(keeper: CertificateKeeper) -> None:
+    authority = keeper.refresh(dt.datetime.now(dt.UTC)).ca_certificates
+    server = HttpServer({("POST", "/mutate"): lambda r: review(r, settings())}, 0, host="127.0.0.1", tls=keeper.context)
+    before = threading.active_count()
+    server.start()
+    body = json.dumps({"request": {"uid": "u", "operation": "CREATE", "object": pod("p", gated=False)}}).encode()
+    try:
+        with ExitStack() as stack:
+            for _ in range(3_000):
+                stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 60))
+            assert post(server.port, authority, body)[0] == 200
+            assert threading.active_count() <= before + 50
     finally:
         server.stop()

@@ -142,7 +142,7 @@ class StandInScheduler:
         ]
         for node, spec, device in self._reachable(pod, slices):
             key = spec["driver"], spec["pool"]["name"], device["name"]
-            if not _selected(selectors, spec["driver"], device, domains) or _is_tainted(device):
+            if not _selected(selectors, spec["driver"], device, domains) or _is_tainted(device, exactly):
                 continue
             is_shared = bool(device.get("allowMultipleAllocations"))
             if key in used and not is_shared:
@@ -156,7 +156,7 @@ class StandInScheduler:
         """The devices that nodes for the pod reach, each with its node and slice."""
         for node in self._api.now(NODE):
             name = node["metadata"]["name"]
-            for spec in (row["spec"] for row in slices) if self._admits(pod, name) else ():
+            for spec in _current(slices) if self._admits(pod, name) else ():
                 for device in spec.get("devices") or ():
                     if _reaches(device if spec.get("perDeviceNodeSelection") else spec, node):
                         yield name, spec, device
@@ -266,8 +266,34 @@ def _reaches(place: Row, node: Row) -> bool:
     return bool(expressions) and all(labels.get(each["key"]) in each["values"] for each in expressions)
 
 
-def _is_tainted(device: Row) -> bool:
-    return any(taint["effect"] in ("NoSchedule", "NoExecute") for taint in device.get("taints") or ())
+def _current(slices: list[Row]) -> Iterator[Row]:
+    """The slices of the newest generation of each pool that is complete and has no name twice (GatherPools)."""
+    pools: dict[tuple[str, str], list[Row]] = {}
+    for spec in (row["spec"] for row in slices):
+        pools.setdefault((spec["driver"], spec["pool"]["name"]), []).append(spec)
+    for members in pools.values():
+        newest = max(spec["pool"]["generation"] for spec in members)
+        current = [spec for spec in members if spec["pool"]["generation"] == newest]
+        device_names = [device["name"] for spec in current for device in spec.get("devices") or ()]
+        is_complete = len(current) == current[0]["pool"]["resourceSliceCount"]
+        if is_complete and len(device_names) == len(set(device_names)):
+            yield from current
+
+
+def _is_tainted(device: Row, exactly: Row) -> bool:
+    """Whether a taint keeps a request off a device (taintPreventsAllocation, ToleratesTaint)."""
+    return any(
+        taint["effect"] in ("NoSchedule", "NoExecute")
+        and not any(_tolerates(toleration, taint) for toleration in exactly.get("tolerations") or ())
+        for taint in device.get("taints") or ()
+    )
+
+
+def _tolerates(toleration: Row, taint: Row) -> bool:
+    if toleration.get("effect", "") not in ("", taint["effect"]) or toleration.get("key", "") not in ("", taint["key"]):
+        return False
+    is_equal = toleration.get("value", "") == taint.get("value", "")
+    return is_equal or toleration.get("operator", "Equal") == "Exists"
 
 
 def _counters_missing(key: Key, spec: Row, device: Row, slices: list[Row], used: dict[Key, Any]) -> bool:
