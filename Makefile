@@ -49,7 +49,7 @@ bench: install          ## speed, as figures and ratios of one run, appended to 
 	@$(ONE_THREAD) $(BIN)/pytest -q -m bench tests/bench
 
 soak: install           ## faults and loads for minutes: 50 × kill -9, full disk, 200,000 random requests, 20 models, 10,000 histories of a cluster
-	@SOAK_ROUNDS=50 HISTORIES=10000 $(BIN)/pytest -q -m 'not bench' --timeout 3600 tests/soak tests/serving/models tests/packaging tests/serving/adapters/kubernetes/test_histories.py
+	@SOAK_ROUNDS=50 HISTORIES=10000 $(BIN)/pytest -q -m 'not bench' --timeout 3600 tests/soak tests/serving/models tests/packaging tests/serving/adapters/kubernetes/test_histories.py tests/serving/adapters/kubernetes/test_orders.py
 
 # A new workspace each time: the composition of groups is judged against the champion of its registry.
 # cpu-groups: how pairs combine in groups of three and more, measured on another machine; its pairs are not learned.

@@ -135,6 +135,9 @@ def release(
     overdue: Annotated[
         bool, typer.Option("--overdue", help="Only pods past their window, as the CronJob does.")
     ] = False,
+    seconds: Annotated[
+        float, typer.Option("--for", help="With --overdue: go on for so many seconds while pods are held.")
+    ] = 0.0,
     webhook: Annotated[
         str | None,
         typer.Option(
@@ -145,13 +148,15 @@ def release(
 ) -> None:
     """Leave every gated pod to Kubernetes at once: no gate, an unrestricted claim. For rollback; opt out first."""
     from interfere.serving.adapters.kubernetes.controller import controller_metrics
-    from interfere.serving.adapters.kubernetes.releasing import release_for_good, release_pods
+    from interfere.serving.adapters.kubernetes.releasing import release_for_good, release_overdue, release_pods
 
     settings, api = _start(config, {})
     if webhook is not None:
         done = release_for_good(api, settings, controller_metrics(), webhook)
+    elif overdue:
+        done = release_overdue(api, settings, controller_metrics(), seconds)
     else:
-        done = release_pods(api, settings, controller_metrics(), time.time(), every=not overdue)
+        done = release_pods(api, settings, controller_metrics(), api.time_s(), every=True)
     document = {"released": done.released, "refused": done.rejected, "still_gated": done.still_gated}
     emit(document, f"{done.released} pods released, {done.rejected} had moved on", as_json=as_json)
 

@@ -116,7 +116,7 @@ class Controller:
         that they do not compete."""
         if not self._lease.held:
             self.stop.wait(RELEASE_EVERY_S / 3)
-        done = release_pods(self._api, self._settings, self.metrics, time.time())
+        done = release_pods(self._api, self._settings, self.metrics, self._api.time_s(), cluster=self.cluster)
         if done.released:
             _log.info("%d pods were left to Kubernetes", done.released)
 

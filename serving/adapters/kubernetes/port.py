@@ -4,7 +4,6 @@ decisions become changes of pods.
 
 import logging
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -30,6 +29,7 @@ from interfere.serving.adapters.kubernetes.problem import (
     ClusterProblem,
     build,
     gpu_index,
+    is_refused,
     number,
     place_of,
     within_free_resources,
@@ -38,12 +38,11 @@ from interfere.serving.adapters.kubernetes.records import (
     ClusterState,
     DeviceRequest,
     GpuSource,
-    JsonObject,
     Pod,
     PodState,
 )
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
-from interfere.serving.adapters.kubernetes.writes import PodChange, Write, WriteKind
+from interfere.serving.adapters.kubernetes.writes import PodChange
 from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.observations import DecidedJob, Decision, Rejection
 from interfere.serving.adapters.problem import STARTS
@@ -53,7 +52,6 @@ from interfere.serving.adapters.windows import Place, Run
 _log = logging.getLogger("interfere.kubernetes")
 GPU_PATHS = (PODS, NODES, SLICES, CLAIMS)  # objects that state which GPUs exist and which pods hold them
 PATHS = (*GPU_PATHS, VOLUME_CLAIMS, VOLUMES, CLASSES, TEMPLATES)
-NOT_GIVEN = "cannot allocate all claims"  # as kube-scheduler says it of a pod
 REFUSED_S = 600.0  # a device that a pod was sent to and did not get is out for that long
 MAX_REASONS = 100  # written in one round; a reason that is left out comes with a later one
 IMPOSSIBLE = "no GPU of the cluster could take it, even an empty one (memory, selectors, taints, volumes, CPU)"
@@ -88,7 +86,7 @@ class KubernetesPort:
     def read(self) -> Reading[Pod, PodChange]:
         """Read the cluster. Raises UnavailableError where the watched state of the cluster is out of date."""
         self._cluster.check_current(self._settings.stale_s)
-        self._now_s = time.time()
+        self._now_s = self._api.time_s()
         self._state = cluster_state(self._settings, *(self._cluster.read(path) for path in PATHS))
         self._see_refusals()
         if self._observes:
@@ -107,12 +105,9 @@ class KubernetesPort:
         self._refused = {key: at_s for key, at_s in self._refused.items() if self._now_s - at_s < REFUSED_S}
         for pod in self._state.pods:
             claim = claims.get(pod.claim_key)
-            if not pod.pending or pod.gated or claim is None or not claim.is_selective or pod.request is None:
+            if claim is None or not claim.is_selective or pod.request is None:
                 continue
-            if (
-                NOT_GIVEN in pod.unschedulable
-                and self._now_s - number(pod.note(names.DECIDED_AT)) >= self._settings.start_s
-            ):
+            if is_refused(pod, self._now_s, self._settings):
                 self._refused.setdefault((claim.target, pod.request), self._now_s)
 
     def _warn_of_gates(self) -> None:
@@ -193,17 +188,9 @@ class KubernetesPort:
         """Carry out changes of pods at the API server, unless another replica decides by now."""
         if self.dry_run:
             return ()
-        return apply_changes(self._api, changes, self._metrics, may_write=self._may_write, written=self._remember_write)
-
-    def _remember_write(self, write: Write, row: JsonObject) -> None:
-        """Put the result of a write into the watched collections, so that the next round sees it before the watch
-        shows it."""
-        if write.kind is WriteKind.PATCH_POD and row:
-            self._cluster.collections[PODS].put(row)
-        elif write.kind is WriteKind.CREATE_CLAIM and row:
-            self._cluster.collections[CLAIMS].put(row)
-        elif write.kind is WriteKind.DELETE_CLAIM:
-            self._cluster.collections[CLAIMS].remove(write.namespace, write.name)
+        return apply_changes(
+            self._api, changes, self._metrics, may_write=self._may_write, written=self._cluster.remember
+        )
 
 
 def reasons_in_line(

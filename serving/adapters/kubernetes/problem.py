@@ -47,6 +47,8 @@ ONLY_TO_GATE = ("claim template", "other gates", "other scheduler")  # what woul
 INVALID = f"its annotations {names.PREFIX}* are not valid"
 SEVERAL = "a claim of several devices"
 CLAIM_GRACE_S = 10.0  # after which a claim that a pod names, and nobody has made, is made
+NOT_GIVEN = "cannot allocate all claims"  # as kube-scheduler says it of a pod
+NOT_GIVEN_S = 10.0  # in which kube-scheduler looks at a pod that lost its gate, and sees its claim
 DeviceKey = tuple[str, str, str]  # driver, pool, name
 
 
@@ -290,7 +292,19 @@ def read_allocations(state: ClusterState, ignored: Collection[str] = frozenset()
 def is_placed(pod: Pod, now_s: float, settings: KubernetesSettings) -> bool:
     """Whether the pod was placed and may be bound at any moment."""
     placed = pod.pending and not pod.gated and pod.note(names.STATE) == PodState.PLACED
-    return placed and now_s - number(pod.note(names.DECIDED_AT)) < settings.start_s
+    is_due = now_s - number(pod.note(names.DECIDED_AT)) < settings.start_s
+    return placed and is_due and not is_refused(pod, now_s, settings)
+
+
+def is_refused(pod: Pod, now_s: float, settings: KubernetesSettings) -> bool:
+    """Whether kube-scheduler says that it does not give the pod the device that its claim selects.
+
+    What it said of an earlier claim may still stand there when a pod was placed anew: then it has `start_s`.
+    """
+    since_s = now_s - number(pod.note(names.DECIDED_AT))
+    patience_s = NOT_GIVEN_S if number(pod.note(names.TRIES)) <= 1 else settings.start_s
+    waits = pod.pending and not pod.gated and pod.note(names.STATE) == PodState.PLACED
+    return waits and NOT_GIVEN in pod.unschedulable and since_s >= min(settings.start_s, patience_s)
 
 
 def place_of(pod: Pod, claim: Claim | None, gpus: dict[tuple[str, ...], Gpu]) -> Gpu | None:

@@ -46,7 +46,7 @@ class KubernetesSettings(AdapterSettings):
     writes_per_s: float = 50.0  # as kube-scheduler's clientConnection.qps
     burst: int = 100  # as kube-scheduler's clientConnection.burst
     stale_s: float = 30.0  # without news from the API server for that long no decision is made
-    lease_s: float = 15.0  # as kube-scheduler's leaderElection.leaseDuration
+    lease_s: float = 6.0  # pods wait for so long where the replica that decides has died
     prometheus: str = ""  # address of a Prometheus that counts the steps of pods; empty: sidecars alone
     progress: str = ""  # a counter of steps there (a selector), or an expression of steps per second
     prometheus_token_file: Path | None = None  # holds a bearer token

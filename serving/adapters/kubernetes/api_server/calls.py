@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 from kubernetes import client
@@ -33,6 +34,7 @@ from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.observations import Rejection
 
 _log = logging.getLogger("interfere.kubernetes")
+CLOCK_RESOLUTION_S = 2.0  # of the Date of an answer, and the time that the answer takes
 PAGE = 500  # objects in one answer of a list, as kubectl and client-go ask for
 MERGE = "application/merge-patch+json"
 PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
@@ -66,11 +68,18 @@ class ClusterApi:
     def __init__(self, timeout_s: float, writes_per_s: float, burst: int, *, configuration: Any = None) -> None:
         """Connect to the API server. `configuration`: that of the official client; None reads the service account, else
         the kubeconfig."""
-        if configuration is None:
-            configuration = _configuration()
-        configuration.retries = False
-        self._client = client.ApiClient(configuration)
+        self._reads_configuration = configuration is None
+        self._client = _client(configuration or _configuration())
         self._timeout_s, self._bucket = timeout_s, TokenBucket(writes_per_s, burst)
+        self._ahead_s: float | None = None  # how far the API server's clock is ahead of this one; None before an answer
+
+    def time_s(self) -> float:
+        """Return the time by the API server's clock, in unix seconds: ages of pods count from what it wrote, and clocks
+        of replicas differ."""
+        if self._ahead_s is None:
+            with contextlib.suppress(InterfereError):
+                self.call("GET", "/version", patient=False)
+        return time.time() + (self._ahead_s or 0.0)
 
     def list(self, path: str, *, fields: str = "") -> tuple[list[JsonObject], str]:
         """Return all objects of a collection and the resourceVersion of the list.
@@ -163,10 +172,16 @@ class ClusterApi:
         """Make one call and return its response. An overloaded server (429, 503 with Retry-After) is asked again,
         for at most the time limit of a call, as client-go does."""
         until_s = time.monotonic() + (self._timeout_s if patient else 0.0)
+        is_known = not self._reads_configuration
         while True:
             try:
-                return self._request_once(method, path, query, body, content, timeout)
+                response = self._request_once(method, path, query, body, content, timeout)
+                self._see_time(response.headers.get("Date"))
+                return response
             except ApiException as error:
+                if error.status == 401 and not is_known:  # the token was rotated: it is read again
+                    is_known, self._client = True, _client(_configuration())
+                    continue
                 wait_s = _retry_after_s(error)
                 if not wait_s or time.monotonic() + wait_s > until_s:
                     raise _error(error, method, path) from None
@@ -177,6 +192,14 @@ class ClusterApi:
                     remedy="kubectl get --raw /readyz",
                 ) from error
             time.sleep(wait_s)
+
+    def _see_time(self, date: str | None) -> None:
+        """Note how far the API server's clock is ahead, by the Date of an answer, which has no fractions."""
+        if not date:
+            return
+        with contextlib.suppress(ValueError, TypeError):
+            ahead_s = parsedate_to_datetime(date).timestamp() + 0.5 - time.time()
+            self._ahead_s = ahead_s if abs(ahead_s) > CLOCK_RESOLUTION_S else 0.0
 
     def _request_once(
         self, method: str, path: str, query: dict[str, Any], body: Any, content: str | None, timeout: Any
@@ -195,6 +218,11 @@ class ClusterApi:
             _preload_content=False,
             _request_timeout=timeout,
         )
+
+
+def _client(configuration: Any) -> Any:
+    configuration.retries = False
+    return client.ApiClient(configuration)
 
 
 def _retry_after_s(error: ApiException) -> float:

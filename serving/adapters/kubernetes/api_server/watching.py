@@ -10,11 +10,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from interfere.errors import UnavailableError
-from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
+from interfere.serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, ClusterApi
 from interfere.serving.adapters.kubernetes.records import JsonObject
+from interfere.serving.adapters.kubernetes.writes import Write, WriteKind
 from interfere.serving.adapters.round import repeat
 
-WATCH_S = 60  # length of one watch; a connection that died silently is noticed then
+WATCH_S = 20  # length of one watch: every copy that is current has news of the API server within that time
+LATE_S = 5.0  # after which a watch that should have ended counts as broken
 PAUSE_S = 1.0  # before a collection is listed anew
 ABSENT_S = 30.0  # before a collection that is not served is asked for again
 RESYNC_S = 600.0  # a collection is listed anew after that long, whatever was watched
@@ -56,6 +58,11 @@ class Collection:
     def age_s(self) -> float:
         """Seconds since the API server last answered for this collection."""
         return time.monotonic() - self._contact_s
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the watch works: the copy shows what the API server knew a moment ago."""
+        return self._listed.is_set() and self.age_s <= WATCH_S + LATE_S
 
     def _list_and_watch(self) -> None:
         rows, version = self._api.list(self._path)
@@ -117,6 +124,15 @@ class Cluster:
                 )
         if max(collection.age_s for collection in self.collections.values()) > stale_s:
             self._api.call("GET", "/version")
+
+    def remember(self, write: Write, row: JsonObject) -> None:
+        """Put the result of a write into the copies, so that the next round sees it before the watch shows it."""
+        if write.kind is WriteKind.PATCH_POD and row:
+            self.collections[PODS].put(row)
+        elif write.kind is WriteKind.CREATE_CLAIM and row:
+            self.collections[CLAIMS].put(row)
+        elif write.kind is WriteKind.DELETE_CLAIM:
+            self.collections[CLAIMS].remove(write.namespace, write.name)
 
     def read(self, path: str) -> list[Any]:
         """Return all objects of one collection now."""

@@ -11,9 +11,10 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 need_kmock()
 
 from interfere.client import PolicyClient
-from interfere.errors import UnavailableError
+from interfere.errors import UnavailableError, UnfitError
 from interfere.serving.adapters.kubernetes import names
-from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
+from interfere.serving.adapters.kubernetes.api_server import watching
+from interfere.serving.adapters.kubernetes.api_server.calls import PODS, ClusterApi
 from interfere.serving.adapters.kubernetes.controller import Controller, controller_metrics
 from interfere.serving.adapters.kubernetes.lease import Lease
 from interfere.serving.adapters.kubernetes.releasing import release_pods
@@ -198,3 +199,47 @@ def test_a_follower_decides_nothing(api_server: ApiServer, controller: Start) ->
     assert replica.advisor.round().changes
     assert pods_by_name(api_server)["p"]["spec"]["schedulingGates"]
     assert api_server.rows(CLAIM) == []
+
+
+def test_a_rotated_token_is_read_again(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    api = api_of(api_server, monkeypatch)
+    for token in ("first", "second"):
+        api_server.rotate_token(token)
+        assert api.list(PODS)[0] == []
+    api_server.kmock.token = "of another cluster"
+    with pytest.raises(UnfitError, match="forbids"):
+        api.list(PODS)
+
+
+@pytest.mark.parametrize("ahead_s", [-3600.0, 0.0, 3600.0])
+def test_ages_count_by_the_clock_of_the_api_server(
+    api_server: ApiServer, monkeypatch: pytest.MonkeyPatch, ahead_s: float
+) -> None:
+    """A replica whose clock is an hour late or early releases neither all pods at once nor none for an hour."""
+    api_server.add(POD, pod("p"))
+    api = api_of(api_server, monkeypatch)
+    true_s = time.time()
+    clock = type("Clock", (), {"time": staticmethod(lambda: time.time() + ahead_s), "monotonic": time.monotonic})
+    monkeypatch.setattr("interfere.serving.adapters.kubernetes.api_server.calls.time", clock)
+    assert abs(api.time_s() - true_s) < 5.0
+    assert release_pods(api, settings(window_s=60.0), controller_metrics(), api.time_s()).released == 0
+    assert release_pods(api, settings(window_s=60.0), controller_metrics(), api.time_s() + 61.0).released == 1
+
+
+def test_nothing_is_listed_while_the_watches_work(
+    api_server: ApiServer, controller: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_nodes(api_server, "dra")
+    replica = controller(settings())
+    assert all(collection.wait_listed(PATIENCE_S) for collection in replica.cluster.collections.values())
+    api_server.add(POD, pod("p", notes={names.STATE: "waiting"}))
+    wait_seen(replica, api_server)
+    before = api_server.kmock.lists.total()
+    for _ in range(10):
+        release_pods(replica._api, settings(), replica.metrics, time.time(), cluster=replica.cluster)
+        replica.advisor.round()
+    assert api_server.kmock.lists.total() == before
+    monkeypatch.setattr(watching, "WATCH_S", -1e9)  # as where nothing was heard for long
+    done = release_pods(replica._api, settings(), replica.metrics, time.time() + 61.0, cluster=replica.cluster)
+    assert api_server.kmock.lists["pods"] == 2
+    assert done.released == 0, "it was placed meanwhile"

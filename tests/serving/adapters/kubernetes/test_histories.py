@@ -8,10 +8,7 @@ import os
 import random
 import time
 from collections import defaultdict
-from collections.abc import Sequence
 from typing import Any
-
-import pytest
 
 from tests.serving.adapters.kubernetes.needs import need_kmock
 
@@ -19,11 +16,7 @@ need_kmock()
 
 from interfere.client import PolicyClient
 from interfere.serving.adapters.kubernetes import names, port, releasing
-from interfere.serving.adapters.kubernetes.claims import claim_sizes
 from interfere.serving.adapters.kubernetes.controller import controller_metrics
-from interfere.serving.adapters.kubernetes.objects.gpus import gpus_of_slices
-from interfere.serving.adapters.kubernetes.objects.reading import read_claim, read_pod
-from interfere.serving.adapters.kubernetes.writes import PodChange
 from interfere.serving.adapters.round import Advisor
 from interfere.serving.adapters.windows import CombinedMarks
 from interfere.serving.server import RunningServer
@@ -39,16 +32,6 @@ STEPS = 24
 CHOSEN = settings(window_s=60.0, start_s=30.0)
 
 
-class MemoryPort(port.KubernetesPort):
-    """The port, whose writes go into the memory."""
-
-    def apply(self, changes: Sequence[PodChange]) -> tuple[()]:
-        self.memory.carry_out(changes)
-        return ()
-
-    memory: Memory
-
-
 class History:
     """One cluster of four GPUs in two sizes, to which things happen."""
 
@@ -58,11 +41,10 @@ class History:
         for k, size in enumerate(self.rng.choice([("80Gi", "80Gi"), ("80Gi", "40Gi")])):
             self.memory.add(NODE, node(f"n{k}"))
             self.memory.add(SLICE, resource_slice(f"n{k}", gpus=self.rng.choice([1, 2]), memory=size))
-        self.port = MemoryPort(CHOSEN, None, self.memory, controller_metrics(), lambda: True)  # type: ignore[arg-type]
-        self.port.memory = self.memory
+        parts: Any = self.memory  # API server and watched collections
+        self.port = port.KubernetesPort(CHOSEN, parts, parts, controller_metrics(), lambda: True)
         self.advisor = Advisor(self.port, client, CombinedMarks(), CHOSEN, controller_metrics())
         self.scheduler = StandInScheduler(self.memory)  # type: ignore[arg-type]
-        self.slices, self.told_s = gpus_of_slices(self.memory.now(SLICE), CHOSEN), 0.0
 
     def step(self) -> None:
         kinds = (self.submit, self.decide, self.schedule, self.release, self.end, self.wait, self.submit_of_others)
@@ -93,19 +75,14 @@ class History:
 
     def decide(self) -> None:
         self.advisor.round()
-        self.told_s = self.port.decided_s
+        self.memory.decided_s = self.port.decided_s
 
     def schedule(self) -> None:
         self.scheduler.once()
 
     def release(self) -> None:
-        pods = [read_pod(row, CHOSEN) for row in self.memory.now(POD)]
-        claims = {claim.key: claim for claim in map(read_claim, self.memory.now(CLAIM))}
-        every = self.rng.random() < 0.1
-        changes = releasing.releases(
-            pods, claims, CHOSEN, claim_sizes(self.slices), self.memory.now_s, decided_s=self.told_s, every=every
-        )
-        self.memory.carry_out(changes)
+        api: Any = self.memory
+        releasing.release_pods(api, CHOSEN, controller_metrics(), self.memory.now_s, every=self.rng.random() < 0.1)
 
     def end(self) -> None:
         running = [row for row in self.memory.now(POD) if row["status"]["phase"] == "Running"]
@@ -150,11 +127,7 @@ def check(company: list[Row], slowdown: dict[tuple[str, str], float], told: str)
     return True
 
 
-def test_no_history_gives_a_gpu_past_a_cap_or_a_seat(
-    policy_server: RunningServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at_s = [0.0]
-    monkeypatch.setattr(port, "time", type("Clock", (), {"time": staticmethod(lambda: at_s[0])}))
+def test_no_history_gives_a_gpu_past_a_cap_or_a_seat(policy_server: RunningServer) -> None:
     shared = waited = 0
     with PolicyClient(policy_server.address) as client:
         asked = [(victim, other) for victim in WORKLOADS for other in WORKLOADS]
@@ -166,7 +139,6 @@ def test_no_history_gives_a_gpu_past_a_cap_or_a_seat(
         for seed in range(HISTORIES):
             history = History(seed, client)
             for _ in range(STEPS):
-                at_s[0] = history.memory.now_s
                 history.step()
                 for company in history.companies():
                     shared += check(company, slowdown, f"history {seed}: {[row['metadata'] for row in company]}")

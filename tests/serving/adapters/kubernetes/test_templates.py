@@ -35,7 +35,7 @@ AWAY = [frozenset(each) for n in range(4) for each in itertools.combinations(("w
 WINDOW_S = 60.0
 
 
-def add_template(api: ApiServer, **request: Any) -> None:
+def template(**request: Any) -> Row:
     exactly = {"deviceClassName": DRIVER} | request
     spec = {
         "devices": {
@@ -43,7 +43,11 @@ def add_template(api: ApiServer, **request: Any) -> None:
             "config": [{"requests": ["mine"], "opaque": {"driver": DRIVER, "parameters": {"kind": "Sharing"}}}],
         }
     }
-    api.add(TEMPLATE, {"metadata": {"name": "one-gpu", "namespace": "ml"}, "spec": {"spec": spec}})
+    return {"metadata": {"name": "one-gpu", "namespace": "ml"}, "spec": {"spec": spec}}
+
+
+def add_template(api: ApiServer, **request: Any) -> None:
+    api.add(TEMPLATE, template(**request))
 
 
 def templated(name: str, workload: str = "request-server", **notes: str) -> Row:

@@ -9,6 +9,7 @@ import asyncio
 import copy
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,11 +108,15 @@ class _Emulator(KubernetesEmulator):
         self.calls: set[Call] = set()
         self.page = 0  # objects in a page of a list at most, whatever limit is asked for; 0: as asked for
         self.expired_tokens = False  # a continue token is answered by 410, as after a compaction of etcd
+        self.lists: Counter[str] = Counter()  # full lists, by resource
+        self.token = ""  # that requests must show; empty: none is looked at
         self.fault: Callable[[Any], int | None] = lambda request: None
 
     async def _handle(self, request: Any) -> Any:
         try:
             self._record(request)
+            if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
+                raise KubernetesError(status=401, reason="Unauthorized", message="Unauthorized")
             status = self.fault(request)
             if status is not None:
                 return self._failed(status)
@@ -140,6 +145,7 @@ class _Emulator(KubernetesEmulator):
     def _record(self, request: Any) -> None:
         verb = "update" if request.method is kmock.method.PUT else _VERBS.get(request.action)
         if request.resource is not None and request.resource.plural and verb is not None:
+            self.lists[request.resource.plural] += verb == "list"
             self.calls.add(Call(verb, request.resource.group, request.resource.plural, request.name or ""))
 
     async def _written(self, request: Any) -> Any:
@@ -310,12 +316,24 @@ class ApiServer:
         return asyncio.run_coroutine_threadsafe(act, self._loop).result(120)
 
     @property
+    def token_file(self) -> Path:
+        """The file of the token that clients show."""
+        return self.folder / "token"
+
+    def rotate_token(self, token: str) -> None:
+        """Another token, as the kubelet writes it: the old one is refused from now on."""
+        self.token_file.write_text(token)
+        self.kmock.token = token
+
+    @property
     def kubeconfig(self) -> Path:
         """A kubeconfig that leads here."""
         path = self.folder / "kubeconfig"
         cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}
         context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
-        users = [{"name": "u", "user": {"token": "none"}}]
+        users = [{"name": "u", "user": {"tokenFile": str(self.token_file)}}]
+        if not self.token_file.exists():
+            self.token_file.write_text("none")
         document = {"apiVersion": "v1", "kind": "Config", "clusters": [cluster], "contexts": [context], "users": users}
         path.write_text(yaml.safe_dump(document | {"current-context": "c"}))
         return path

@@ -2,12 +2,13 @@
 
 import copy
 from collections import defaultdict
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from interfere.errors import ConflictError
+from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import (
     CLAIMS,
     CLASSES,
@@ -18,7 +19,7 @@ from interfere.serving.adapters.kubernetes.api_server.calls import (
     VOLUME_CLAIMS,
     VOLUMES,
 )
-from interfere.serving.adapters.kubernetes.writes import PodChange, WriteKind
+from interfere.serving.adapters.kubernetes.writes import Write, WriteKind
 from tests.serving.adapters.kubernetes.control_plane.api_server import (
     CLAIM,
     CLASS,
@@ -40,7 +41,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.objects: dict[Any, dict[tuple[str, str], Row]] = defaultdict(dict)
-        self.count, self.now_s = 0, 1_800_000_000.0
+        self.count, self.now_s, self.decided_s = 0, 1_800_000_000.0, 0.0
 
     def add(self, kind: Any, row: Row) -> None:
         self.count += 1
@@ -66,20 +67,60 @@ class Memory:
         with pytest.raises(StopIteration):
             coroutine.send(None)  # nothing in it waits
 
+    def time_s(self) -> float:
+        """As the API server's clock."""
+        return self.now_s
+
     def check_current(self, _stale_s: float) -> None:
         """It is always."""
 
     def read(self, path: str) -> list[Row]:
         return self.now(PATHS[path])
 
-    def carry_out(self, changes: Sequence[PodChange]) -> None:
-        for write in (write for change in changes for write in change.writes):
-            if write.kind is WriteKind.CREATE_CLAIM:
-                self.add(CLAIM, write.body)
-            elif write.kind is WriteKind.DELETE_CLAIM:
-                assert not self.objects[CLAIM].pop((write.namespace, write.name)).get("status")
-            elif write.kind is WriteKind.PATCH_POD:
-                self.merge(POD, write.namespace, write.name, write.body)
+    async def _add(self, kind: Any, row: Row) -> None:
+        self.add(kind, row)
+
+    def delete(self, kind: Any, namespace: str, name: str) -> None:
+        """Delete an object, and with a pod the claims that it owns or holds, as the garbage collector does."""
+        uid = self.objects[kind].pop((namespace, name))["metadata"]["uid"]
+        for key, row in list(self.objects[CLAIM].items()) if kind == POD else ():
+            users = [*row["metadata"].get("ownerReferences", ()), *((row.get("status") or {}).get("reservedFor") or ())]
+            if any(each["uid"] == uid for each in users):
+                del self.objects[CLAIM][key]
+
+    # --- as `ClusterApi` -------------------------------------------------------------------------------------------
+
+    def list(self, path: str, *, fields: str = "") -> tuple[list[Row], str]:
+        """The objects of a collection; `fields` selects less than the reader does by itself."""
+        return self.read(path), str(self.count)
+
+    def call(self, method: str, path: str, **_: Any) -> Row:
+        """The lease alone is known."""
+        if method == "DELETE":
+            return {}
+        assert method == "GET", method
+        assert path.endswith("/leases/interfere-controller"), path
+        return {"metadata": {"annotations": {names.DECIDED_AT: str(self.decided_s)}}}
+
+    def write(self, write: Write) -> Row:
+        """Carry out one write, as an API server with nothing but optimistic concurrency."""
+        key = write.namespace, write.name
+        if write.kind is WriteKind.CREATE_CLAIM:
+            if key in self.objects[CLAIM]:
+                raise ConflictError("the object exists", value=write.name)
+            self.add(CLAIM, write.body)
+            return self.objects[CLAIM][key]
+        if write.kind is WriteKind.DELETE_CLAIM:
+            assert not self.objects[CLAIM].pop(key).get("status")
+        elif write.kind is WriteKind.PATCH_POD:
+            if write.body["metadata"]["resourceVersion"] != self.objects[POD][key]["metadata"]["resourceVersion"]:
+                raise ConflictError("the object has changed", value=write.name)
+            self.merge(POD, *key, write.body)
+            return self.objects[POD][key]
+        return {}
+
+    def remember(self, write: Write, row: Row) -> None:
+        """Nothing is watched."""
 
 
 def _merged(row: Row, changes: Row) -> Row:
