@@ -13,6 +13,8 @@ LIBRARIES = {
     "dashboard": ("starlette", "uvicorn"),
     "profile": ("torch", "psutil"),
     "train": ("pyarrow", "pandas", "sklearn", "lightgbm", "mlflow", "onnx", "onnxscript", "onnxmltools"),
+    "ray": ("ray",),
+    "dask": ("distributed",),
 }
 """Extra → the import names of what it installs; each library stands under one extra that brings it."""
 

@@ -11,7 +11,7 @@ from interfere.errors import ModelError
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.groups import GroupComposition
 from interfere.predict.manifest import read_manifest
-from interfere.study.engine import Runner, engine_of
+from interfere.study.engine import Engine, Runner
 from interfere.time_left import TimeLeft
 from interfere.training.beliefs.publish import BeliefComparison, with_beliefs
 from interfere.training.beliefs.table_belief import read_table_beliefs
@@ -98,7 +98,7 @@ def train(
     models: Mapping[str, ModelSettings] = MODELS,
     changed_domains: frozenset[DomainKey] = frozenset(),
     notes: Mapping[str, str] | None = None,
-    workers: int = 1,
+    engine: Engine | None = None,
     report: Callable[[str], None] | None = None,
 ) -> TrainingResult:
     """Train all models on the tables, and publish and register the best, or the `champion` that is named.
@@ -110,7 +110,7 @@ def train(
     server; without one the runs stay in the workspace. `changed_domains` are device types and modes whose software
     stack is known to have changed: labels there may contradict the champion. `notes` are further texts for the run,
     by file name. `notice` is added to the card, where the licence of a table asks for it; without `measured_pairs`
-    the folder holds no measurement of a pair. `workers` processes fit the folds, each of which is kept in the
+    the folder holds no measurement of a pair. The folds are fitted on the `engine`, each of which is kept in the
     workspace when it is done, until the training has succeeded: one that was interrupted goes on from there.
 
     Raises InvalidInputError for an unknown champion, TableError for a broken table, UnfitError for unusable data or a
@@ -141,7 +141,7 @@ def train(
     for warning in warnings:
         report(warning)
     clock = _training_clock(training_set, models, len(source.tables), seed, report)
-    runner = Runner(engine=engine_of(workers), folder=work / FOLDS_FOLDER, report=report, clock=clock)
+    runner = Runner(engine=engine, folder=work / FOLDS_FOLDER, report=report, clock=clock)
     tables_effect = table_contributions(
         measured_set,
         [table.name for table in source.tables],

@@ -1,9 +1,9 @@
-"""Runs independent tasks on one process or on several, tells progress and the time left, and keeps every result.
+"""Runs independent tasks on an engine, tells progress and the time left, and keeps every result.
 
 A task is a frozen dataclass of plain values. A function of a module makes a document (JSON values and NumPy arrays) of
 the inputs, which all tasks share, and one task. Replays of traces and folds of a cross-validation are such tasks.
-An engine takes function, inputs and tasks, and yields results in any order: in this process, in several of this
-machine, or, by the same signature, on a cluster.
+An engine takes function, inputs and tasks, and yields results in any order: `interfere/study/engines` has those for
+several processes and for clusters.
 
 Results are saved in a folder, from which an interrupted run goes on, one file for each process that writes there. A
 file is JSON lines: the first names the format and the checksum of what results depend on, every other line is a result.
@@ -15,7 +15,6 @@ inputs are never mixed in; a line that was not written to its end is run again.
 
 import base64
 import json
-import multiprocessing
 import os
 import signal
 import socket
@@ -23,7 +22,6 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -128,62 +126,10 @@ class Runner:
         self._used.clear()
 
 
-# --- engines ----------------------------------------------------------------------------------------------------------
-
-
-def engine_of(workers: int) -> Engine:
-    """Return an engine that runs tasks in `workers` processes of this machine, or in this process where that is one."""
-    return in_this_process if workers == 1 else in_processes(workers)
-
-
 def in_this_process(work: Work[Inputs, Task], inputs: Inputs, tasks: Sequence[Task]) -> Iterator[tuple[Task, Document]]:
     """Provide an engine that runs one task after the other in this process."""
     for task in tasks:
         yield task, work(inputs, task)
-
-
-def in_processes(workers: int) -> Engine:
-    """Provide an engine of several new processes of this machine, which end when the context is left.
-
-    The processes get the inputs once. They are started afresh, not forked, because numerical libraries with threads do
-    not survive a fork.
-    """
-
-    def run(work: Work[Any, Any], inputs: Any, tasks: Sequence[Any]) -> Iterator[tuple[Any, Document]]:
-        before = set(multiprocessing.active_children())
-        pool = ProcessPoolExecutor(
-            max_workers=workers,
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_receive,
-            initargs=(work, inputs),
-        )
-        try:
-            futures: dict[Future[Document], Any] = {pool.submit(_run_received, task): task for task in tasks}
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in set(multiprocessing.active_children()) - before:
-                process.terminate()
-            raise
-        pool.shutdown()
-
-    return run
-
-
-_received: list[tuple[Work[Any, Any], Any]] = []  # in a process of a pool: the function and the inputs of all its tasks
-
-
-def _receive(work: Work[Any, Any], inputs: Any) -> None:
-    """Store the inputs that all tasks share. An interrupt from the keyboard is left to the parent, which ends this
-    process."""
-    _received[:] = [(work, inputs)]
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _run_received(task: Any) -> Document:
-    work, inputs = _received[0]
-    return work(inputs, task)
 
 
 @contextmanager

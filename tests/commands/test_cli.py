@@ -45,6 +45,7 @@ NAMES = (
     "ui",
     "watch",
     "whatif",
+    "work",
 )
 
 

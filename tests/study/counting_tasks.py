@@ -2,11 +2,14 @@
 
 import math
 import os
+import signal
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from interfere.errors import UnfitError
 from interfere.study.engine import Document
 
 
@@ -27,3 +30,30 @@ def count_slowly(inputs: int, task: Count) -> Document:
     """The same after a while, and the process that it was done in."""
     time.sleep(0.02)
     return count(inputs, task) | {"process": os.getpid()}
+
+
+def count_after_kills(marks: Path, task: Count) -> Document:
+    """The same, but the first process that gets the third task is killed in it, as for want of memory."""
+    if task.up_to == 3 and not (mark := marks / "killed").exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return count(0, task)
+
+
+def count_never(_: int, task: Count) -> Document:
+    """Kills whatever runs it."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {}
+
+
+def refuse(_: int, task: Count) -> Document:
+    """Raises what a task may raise."""
+    raise UnfitError("too few rows", value=task.up_to, remedy="measure more")
+
+
+def count_until_told(marks: Path, task: Count) -> Document:
+    """Waits for a file; says by another one that it is at work."""
+    (marks / f"at-work-{task.up_to}").touch()
+    while not (marks / "go").exists():
+        time.sleep(0.01)
+    return count(0, task)

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from interfere.errors import InvalidInputError, UnfitError
-from interfere.study.engine import Document, Engine, Runner, SavedResults, TaskResults, in_processes, in_this_process
+from interfere.study.engine import Document, Engine, Runner, SavedResults, TaskResults, in_this_process
+from interfere.study.engines.catalogue import in_processes
 from interfere.time_left import read_time_left
 from tests.study.counting_tasks import Count, count, count_slowly
 from tests.waiting import PATIENCE_S, wait_until
@@ -164,7 +165,8 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 INTERRUPTED = """
 import sys
 from pathlib import Path
-from interfere.study.engine import Runner, in_processes
+from interfere.study.engine import Runner
+from interfere.study.engines.catalogue import in_processes
 from tests.study.counting_tasks import Count, count_slowly
 
 runner = Runner(engine=in_processes(1), folder=Path(sys.argv[1]), report=lambda text: print(text, flush=True))

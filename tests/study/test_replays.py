@@ -16,7 +16,8 @@ from interfere.sim.schedulers.sharing import SchedulerOptions
 from interfere.sim.uncertainty import NoInterval
 from interfere.sim.world import World
 from interfere.study.comparison import change_over_days
-from interfere.study.engine import Runner, in_processes
+from interfere.study.engine import Runner
+from interfere.study.engines.catalogue import in_processes
 from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask, Scenario, results_of, run_replays
 from tests.sim.small_worlds import NAMES, USUAL, job, world
 from tests.study.over_traces import change_over_traces, mean_over_traces

@@ -9,7 +9,7 @@ import typer
 
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit, progress_note
-from interfere.training.commands.options import Workers
+from interfere.training.commands.options import EngineName, Workers
 
 app = typer.Typer(add_completion=False)
 
@@ -61,6 +61,7 @@ def evaluate(
         ),
     ] = False,
     workers: Workers = 1,
+    engine: EngineName = "",
     plots: Annotated[
         Path | None, typer.Option(help="Folder for pages with figures (HTML).", show_default=False)
     ] = None,
@@ -76,7 +77,8 @@ def evaluate(
     """
     from interfere.reports.document import Document
     from interfere.reports.markdown import markdown
-    from interfere.study.engine import Runner, engine_of
+    from interfere.study.engine import Runner
+    from interfere.study.engines.catalogue import engine_of
     from interfere.training.evaluation.cross_validation import FOLDS_FOLDER
     from interfere.training.evaluation.fewer_facts import FactSet, poor_profiles_section
     from interfere.training.evaluation.leaderboard import (
@@ -94,7 +96,7 @@ def evaluate(
     if plots is not None:
         make_figure_folder(plots)
     folders = folders_by_name(data, work)
-    runner = Runner(engine=engine_of(workers), folder=work / FOLDS_FOLDER, report=progress_note)
+    runner = Runner(engine=engine_of(workers, engine), folder=work / FOLDS_FOLDER, report=progress_note)
     leaderboards = evaluate_named_tables(
         folders,
         seeds=tuple(seed or (0,)),

@@ -32,6 +32,16 @@ Champion = Annotated[
     ),
 ]
 Workers = Annotated[int, typer.Option("--workers", min=1, help="Processes that work at the same time.")]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        help="Where tasks run: processes of this machine, folder:PATH (`interfere work PATH` on each machine), "
+        "ray[:ADDRESS], dask[:ADDRESS], or package:function.",
+        show_default=False,
+    ),
+]
 Tracking = Annotated[
     str | None,
     typer.Option(

@@ -7,7 +7,7 @@ import typer
 
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag
-from interfere.training.commands.options import Workers
+from interfere.training.commands.options import EngineName, Workers
 from interfere.training.commands.study import DeviceType, Draws, Gpus, Model, Out, Settings, Table, ask_study, given
 
 app = typer.Typer(add_completion=False)
@@ -62,6 +62,7 @@ def replay(
     gpus: Gpus = None,
     settings: Settings = None,
     workers: Workers = 1,
+    engine: EngineName = "",
     out: Out = None,
     work: Work = DEFAULT_WORK,
     as_json: JsonFlag = False,
@@ -87,4 +88,4 @@ def replay(
         device_type=device_type,
         gpus=gpus,
     )
-    ask_study(entries, settings, workers=workers, out=out, work=work, as_json=as_json)
+    ask_study(entries, settings, workers=workers, engine=engine, out=out, work=work, as_json=as_json)

@@ -8,7 +8,7 @@ import typer
 
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit, progress_note
-from interfere.training.commands.options import Workers
+from interfere.training.commands.options import EngineName, Workers
 
 app = typer.Typer(add_completion=False)
 
@@ -49,6 +49,7 @@ def study(
     file: Annotated[Path, typer.Argument(help="TOML file of a study (docs/whatif.md).")],
     settings: Settings = None,
     workers: Workers = 1,
+    engine: EngineName = "",
     out: Out = None,
     work: Work = DEFAULT_WORK,
     as_json: JsonFlag = False,
@@ -60,7 +61,7 @@ def study(
     """
     from interfere.study.study import read_study
 
-    ask_study(read_study(file), settings, workers=workers, out=out, work=work, as_json=as_json)
+    ask_study(read_study(file), settings, workers=workers, engine=engine, out=out, work=work, as_json=as_json)
 
 
 def given(**options: object) -> dict[str, object]:
@@ -73,19 +74,22 @@ def ask_study(
     settings: Sequence[str] | None,
     *,
     workers: int,
+    engine: str,
     out: Path | None,
     work: Path,
     as_json: bool,
 ) -> None:
     """Run the study that these entries and settings describe, write its report, and print the answer."""
-    from interfere.study.engine import Runner, engine_of
+    from interfere.study.engine import Runner
+    from interfere.study.engines.catalogue import engine_of
     from interfere.study.questions import ask
     from interfere.study.study import parse_setting, study_of, with_sources
     from interfere.training.study_models import TrainedModels
 
     asked = with_sources(study_of({**entries, **dict(map(parse_setting, settings or ()))}), work)
     folder = None if out is None else out / "results"
-    answer = ask(asked, TrainedModels(), Runner(engine=engine_of(workers), folder=folder, report=progress_note))
+    runner = Runner(engine=engine_of(workers, engine), folder=folder, report=progress_note)
+    answer = ask(asked, TrainedModels(), runner)
     files = [] if out is None else answer.write(out)
     emit(answer.facts(files), answer.document(), as_json=as_json)
     for path in files:

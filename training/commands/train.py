@@ -9,7 +9,16 @@ import typer
 from interfere.commands.options import DEFAULT_WORK, Work, parse_pair
 from interfere.commands.output import JsonFlag, emit, progress_note
 from interfere.reports.document import Part, Sentence, Tone
-from interfere.training.commands.options import Champion, Data, Groups, Seed, Tracking, Workers, notice_text
+from interfere.training.commands.options import (
+    Champion,
+    Data,
+    EngineName,
+    Groups,
+    Seed,
+    Tracking,
+    Workers,
+    notice_text,
+)
 
 if TYPE_CHECKING:
     from interfere.training.pipeline import TrainingResult
@@ -51,12 +60,14 @@ def train(
     ] = True,
     tracking: Tracking = None,
     workers: Workers = 1,
+    engine: EngineName = "",
     as_json: JsonFlag = False,
 ) -> None:
     """Train all models on measured tables; publish and register the best.
 
     Interrupted, the same command goes on from the folds that are done.
     """
+    from interfere.study.engines.catalogue import engine_of
     from interfere.training.dataset import find_table_folders
     from interfere.training.evaluation.scores import scores_by_model
     from interfere.training.models.catalogue import select_models
@@ -74,7 +85,7 @@ def train(
         held_out=frozenset(parse_pair(text) for text in held_out or ()),
         groups=find_table_folders(groups or (), work),
         tracking=tracking,
-        workers=workers,
+        engine=engine_of(workers, engine),
         report=progress_note,
     )
     for line in _notes(result):

@@ -289,13 +289,18 @@ def predict_fold(validations: Sequence[CrossValidation], task: FoldTask) -> Docu
 
     Where the training rows do not suffice for a model, return the reason under `UNFIT`.
     """
+    import scipy.linalg  # noqa: F401 - it brings a BLAS of its own, and a limit holds for those that are loaded
+    from threadpoolctl import threadpool_limits
+
     validation = validations[task.validation]
     fold, dataset = validation.folds[task.fold], validation.dataset
-    try:
-        fitted = fit_all(validation.models, dataset.take(fold.train), validation.seed)
-    except UnfitError as error:
-        return {UNFIT: [error.what, str(error.value), error.remedy]}
-    return {name: asdict(_predict_fold(dataset, fold, model)) for name, model in fitted.items()}
+    # Sums of several threads differ in their last digits: with one, a fold is the same on every machine and engine.
+    with threadpool_limits(1):
+        try:
+            fitted = fit_all(validation.models, dataset.take(fold.train), validation.seed)
+        except UnfitError as error:
+            return {UNFIT: [error.what, str(error.value), error.remedy]}
+        return {name: asdict(_predict_fold(dataset, fold, model)) for name, model in fitted.items()}
 
 
 def _fold_tests(document: Document) -> dict[str, "FoldTests"]:

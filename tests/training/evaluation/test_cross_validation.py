@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from interfere.features.pair import FeatureEncoder
-from interfere.study.engine import Document, Runner, in_processes, in_this_process
+from interfere.study.engine import Document, Runner, in_this_process
+from interfere.study.engines.catalogue import in_processes
 from interfere.training.dataset import Dataset, PairRows, build_dataset
 from interfere.training.evaluation.cross_validation import (
     CrossValidation,

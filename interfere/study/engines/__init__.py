@@ -1,0 +1,1 @@
+"""The engines that run tasks, and how they are named."""
