@@ -5,7 +5,6 @@ tables of a scope are read from the store at every call, so that servers on one 
 explanation computes predictions and costs again with present knowledge.
 """
 
-import hashlib
 import logging
 import math
 import secrets
@@ -99,16 +98,23 @@ class DecisionMaker:
         """Whose memory windows may end a job; none: everybody's, as callers have no identity."""
 
     def decide(
-        self, snapshot: Snapshot, predictor: Predictor, catalogue: JobCatalogue, *, greedy_because: str = ""
+        self,
+        snapshot: Snapshot,
+        digest: str,
+        predictor: Predictor,
+        catalogue: JobCatalogue,
+        *,
+        greedy_because: str = "",
     ) -> Plan:
         """Return the stored decision of the same snapshot, or make a new decision and store it under the snapshot's id,
         if any.
+
+        `digest`: of the bytes of the snapshot.
 
         With `greedy_because` a new decision is the greedy plan, without a search, and the plan tells this reason.
         Raises ConflictError where the id was used for another snapshot, UnavailableError where other servers keep
         writing the ledger of the scope.
         """
-        digest = _digest(snapshot) if snapshot.snapshot_id else ""
         requested_s = snapshot.limits.timing.time_budget_s
         budget_s = self._time_budget_s if math.isnan(requested_s) else min(requested_s, MAX_TIME_BUDGET_S)
         if greedy_because:
@@ -254,11 +260,6 @@ class DecisionMaker:
                 remedy="give every new snapshot a new id; an id is for retries of the same bytes",
             )
         return from_proto(Plan, pb.MatchResponse.FromString(stored.content))
-
-
-def _digest(snapshot: Snapshot) -> str:
-    """Return the SHA-256 of the snapshot's protobuf message."""
-    return hashlib.sha256(to_proto(snapshot, pb.MatchRequest).SerializeToString(deterministic=True)).hexdigest()
 
 
 def _stored_decision(snapshot: Snapshot, digest: str, plan: Plan) -> StoredDecision | None:

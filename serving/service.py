@@ -61,6 +61,7 @@ from interfere.serving.request_checks import MAX_ENTRIES, check_job, check_predi
 from interfere.serving.state import ServedModel, ServedState
 from interfere.store.rows import DecisionAudit
 from interfere.store.store import Store
+from interfere.wire.snapshots import KnownSnapshots
 
 _log = logging.getLogger(__name__)
 MAX_INTERVALS = 20  # of one report, that are compared with what is observed
@@ -89,6 +90,7 @@ class PolicyCore:
         self._learns_beside = learns_beside
         self._writing = threading.Lock()
         self.decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s)
+        self.snapshots = KnownSnapshots()
         self._profiles_version = store.profiles.version()
         profiles = self._stored_catalogue(model)
         self._observed = self._learned_by(model, profiles, metrics, self._show_learned)
@@ -102,23 +104,24 @@ class PolicyCore:
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
-    def match(
-        self, snapshot: Snapshot, *, validate_only: bool = False, greedy_because: str = ""
-    ) -> tuple[Plan, ServedState] | None:
+    def match(self, snapshot: Snapshot, digest: str, *, greedy_because: str = "") -> tuple[Plan, ServedState]:
         """Return the decision for a snapshot, and the state that the decision was made from.
 
-        A decision about a snapshot with an id is stored under this id. `greedy_because`: why the decision is to be the
-        greedy plan, without a search. Returns None when the snapshot is only validated.
+        A decision about a snapshot with an id is stored under this id. `digest`: of the bytes of the snapshot.
+        `greedy_because`: why the decision is to be the greedy plan, without a search.
         """
         state = self.state
         check_snapshot(snapshot, state.profiles)
         check_predicted_pairs(snapshot, state)
-        if validate_only:
-            if violations := validate_clock(snapshot, self._store.ledgers.read(snapshot.scope)):
-                raise InvalidInputError.from_violations(violations)
-            return None
-        plan = self.decisions.decide(snapshot, state.predictor, state.catalogue(), greedy_because=greedy_because)
-        return plan, state
+        predictor, catalogue = state.predictor, state.catalogue()
+        return self.decisions.decide(snapshot, digest, predictor, catalogue, greedy_because=greedy_because), state
+
+    def validate(self, snapshot: Snapshot) -> None:
+        """Raise what a decision for the snapshot would raise before anything is computed."""
+        check_snapshot(snapshot, self.state.profiles)
+        check_predicted_pairs(snapshot, self.state)
+        if violations := validate_clock(snapshot, self._store.ledgers.read(snapshot.scope)):
+            raise InvalidInputError.from_violations(violations)
 
     def remember(self, audit: DecisionAudit) -> None:
         """Store the audit of a decision. Where it cannot be stored, the decision stands and is not explained."""

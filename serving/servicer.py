@@ -22,7 +22,6 @@ from interfere.records import (
     ProbeQuery,
     RankQuery,
     ScopeQuery,
-    Snapshot,
 )
 from interfere.records.checks import Inspection
 from interfere.records.record import read_each
@@ -79,16 +78,18 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
     def _decide(self, request: pb.MatchRequest, *, greedy_because: str = "") -> pb.MatchResponse:
         """Return one decision; the greedy plan without a search, where a reason for it is given."""
         core, start_s = self.core_of(request.scope), time.perf_counter()
-        decided = core.match(
-            from_proto(Snapshot, request), validate_only=request.validate_only, greedy_because=greedy_because
-        )
-        if decided is None:
+        received = core.snapshots.read(request)
+        snapshot = received.snapshot
+        if request.validate_only:
+            core.validate(snapshot)
             return pb.MatchResponse()
-        plan, state = decided
+        plan, state = core.match(snapshot, received.digest, greedy_because=greedy_because)
         answer = to_proto(plan, pb.MatchResponse)
-        sent, scope = (request.SerializeToString(), answer.SerializeToString()), request.scope or "default"
-        core.remember(state.audit(plan.decision_id, scope, *sent))
-        self.note(Decided(scope, decision_in_numbers(request, answer), time.perf_counter() - start_s))
+        core.remember(state.audit(plan.decision_id, snapshot.scope, received.content, answer.SerializeToString()))
+        decision = decision_in_numbers(request, answer)
+        decision = replace(decision, pending=len(snapshot.pending), devices=len(snapshot.devices))
+        self.note(Decided(snapshot.scope, decision, time.perf_counter() - start_s))
+        answer.base_id = core.snapshots.keep(received)
         return answer
 
     def note(self, decided: Decided) -> None:
@@ -201,7 +202,8 @@ class RoutedServicer(PolicyServicer):
             while True:
                 try:
                     answer = self._plan(request, context)
-                    self._models.calls.remember_decision(request)
+                    if not request.HasField("delta"):
+                        self._models.calls.remember_decision(request)
                     return answer
                 except UnavailableError as error:  # a process without a processor may hold the lock of the store
                     if error.retry_after_s is None:
@@ -265,7 +267,9 @@ class RoutedServicer(PolicyServicer):
             return None
         core = self._core if (scope := getattr(request, "scope", None)) is None else self.core_of(scope)
         knowing = self._models.knowing(core)
-        return self._workers.ask(method, request.SerializeToString(), knowing, wait=wait, within_s=within_s)
+        return self._workers.ask(
+            method, request.SerializeToString(), knowing, scope=scope or "", wait=wait, within_s=within_s
+        )
 
 
 def bounded_wait_s(request: pb.MatchRequest, time_remaining_s: float | None) -> float:

@@ -11,7 +11,7 @@ import grpc
 from interfere.client.credentials import Credentials
 from interfere.client.fallback import Fallback
 from interfere.client.local_tokens import LocalToken
-from interfere.errors import UnavailableError
+from interfere.errors import InvalidInputError, NotFoundError, UnavailableError
 from interfere.records import (
     NAN,
     DecisionList,
@@ -57,6 +57,7 @@ from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 from interfere.wire.converter import from_proto, to_proto
 from interfere.wire.errors import error_from_status
+from interfere.wire.snapshots import SentSnapshots
 
 POLL_S = 0.05  # while a server starts
 MESSAGE_BYTES = 64 * 2**20  # both directions; gRPC's default of 4 MiB fails at a matrix of 700 jobs
@@ -132,6 +133,7 @@ class PolicyClient:
             options.append(("grpc.dns_min_time_between_resolutions_ms", RESOLUTION_MS))
         self._credentials = credentials or Credentials.of_environment()
         self._local_token = LocalToken(target)
+        self._sent = SentSnapshots()
         self._channel = self._credentials.channel(target, options)
         self._stub = rpc.PolicyServiceStub(self._channel)
 
@@ -280,12 +282,27 @@ class PolicyClient:
         """Return the decision for a snapshot, or the stored decision where the same scope, snapshot id and content came
         before.
 
-        Raises ConflictError for other content under an id that was used before.
+        Of a large cluster only what changed since the last snapshot of the scope is sent, where the server keeps that
+        one. Raises ConflictError for other content under an id that was used before.
         """
         return self._with_fallback(
-            lambda: self._ask("Match", snapshot, Plan),
+            lambda: self._decision(snapshot),
             lambda fallback, error: fallback.match(snapshot, error),
         )
+
+    def _decision(self, snapshot: Snapshot) -> Plan:
+        """Ask for a decision. Where the server refuses the changes of a snapshot, the whole is sent: it does not know
+        what was changed, or it has reasons, which then name places in the snapshot."""
+        request, start_s = self._sent.request(snapshot), time.monotonic()
+        try:
+            answer = self._call("Match", request)
+        except (NotFoundError, InvalidInputError):
+            if not request.HasField("delta"):
+                raise
+            left_s = self._timeout_s - (time.monotonic() - start_s)
+            answer = self._call("Match", to_proto(snapshot, pb.MatchRequest), timeout_s=left_s)
+        self._sent.keep(snapshot, answer.base_id)
+        return from_proto(Plan, answer)
 
     def validate(self, snapshot: Snapshot) -> None:
         """Let the server check a snapshot without deciding. Raises InvalidInputError."""
@@ -405,11 +422,12 @@ class PolicyClient:
         request = query if isinstance(query, request_type) else to_proto(query, request_type)
         return from_proto(answer, self._call(method, request))
 
-    def _call(self, method: str, request: Any) -> Any:
+    def _call(self, method: str, request: Any, *, timeout_s: float | None = None) -> Any:
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             with sent_call(f"{_SERVICE.full_name}/{method}") as headers:
                 metadata = [*self._credentials.metadata(self._local_token), *headers]
-                return getattr(self._stub, method)(request, timeout=self._timeout_s, metadata=metadata)
+                return getattr(self._stub, method)(request, timeout=timeout_s, metadata=metadata)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE and (expired := self._credentials.expired_certificate()):
                 raise UnavailableError(

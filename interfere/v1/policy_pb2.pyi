@@ -649,7 +649,7 @@ class ObjectiveTerm(_message.Message):
     def __init__(self, kind: _Optional[_Union[ObjectiveKind, str]] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class MatchRequest(_message.Message):
-    __slots__ = ("scope", "snapshot_id", "pending", "devices", "limits", "validate_only", "objective", "now_s", "partial", "objective_terms")
+    __slots__ = ("scope", "snapshot_id", "pending", "devices", "limits", "validate_only", "objective", "now_s", "partial", "objective_terms", "times", "delta")
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
@@ -660,6 +660,8 @@ class MatchRequest(_message.Message):
     NOW_S_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_TERMS_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
     scope: str
     snapshot_id: str
     pending: _containers.RepeatedCompositeFieldContainer[Job]
@@ -670,7 +672,35 @@ class MatchRequest(_message.Message):
     now_s: float
     partial: bool
     objective_terms: _containers.RepeatedCompositeFieldContainer[ObjectiveTerm]
-    def __init__(self, scope: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., pending: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., validate_only: _Optional[bool] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ..., now_s: _Optional[float] = ..., partial: _Optional[bool] = ..., objective_terms: _Optional[_Iterable[_Union[ObjectiveTerm, _Mapping]]] = ...) -> None: ...
+    times: JobTimes
+    delta: MatchDelta
+    def __init__(self, scope: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., pending: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., validate_only: _Optional[bool] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ..., now_s: _Optional[float] = ..., partial: _Optional[bool] = ..., objective_terms: _Optional[_Iterable[_Union[ObjectiveTerm, _Mapping]]] = ..., times: _Optional[_Union[JobTimes, _Mapping]] = ..., delta: _Optional[_Union[MatchDelta, _Mapping]] = ...) -> None: ...
+
+class JobTimes(_message.Message):
+    __slots__ = ("remaining_s", "attained_s", "elapsed_s", "remaining_p90_s")
+    REMAINING_S_FIELD_NUMBER: _ClassVar[int]
+    ATTAINED_S_FIELD_NUMBER: _ClassVar[int]
+    ELAPSED_S_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_P90_S_FIELD_NUMBER: _ClassVar[int]
+    remaining_s: bytes
+    attained_s: bytes
+    elapsed_s: bytes
+    remaining_p90_s: bytes
+    def __init__(self, remaining_s: _Optional[bytes] = ..., attained_s: _Optional[bytes] = ..., elapsed_s: _Optional[bytes] = ..., remaining_p90_s: _Optional[bytes] = ...) -> None: ...
+
+class MatchDelta(_message.Message):
+    __slots__ = ("base_id", "removed_pending", "removed_devices", "pending_order", "device_order")
+    BASE_ID_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_PENDING_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    PENDING_ORDER_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ORDER_FIELD_NUMBER: _ClassVar[int]
+    base_id: str
+    removed_pending: _containers.RepeatedScalarFieldContainer[str]
+    removed_devices: _containers.RepeatedScalarFieldContainer[str]
+    pending_order: _containers.RepeatedScalarFieldContainer[int]
+    device_order: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, base_id: _Optional[str] = ..., removed_pending: _Optional[_Iterable[str]] = ..., removed_devices: _Optional[_Iterable[str]] = ..., pending_order: _Optional[_Iterable[int]] = ..., device_order: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class MemoryDemand(_message.Message):
     __slots__ = ("needed_bytes", "basis", "known_bytes", "known_basis", "working_set_bytes")
@@ -865,7 +895,7 @@ class Refusal(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., reason: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ...) -> None: ...
 
 class MatchResponse(_message.Message):
-    __slots__ = ("decision_id", "model_version", "actions", "pairs", "refused", "refused_total", "cost", "greedy_cost", "greedy_waiting", "lower_bound", "gap", "status", "resolve_at_s", "objective_value", "levels", "cpu_s", "wall_s", "planned_value", "heuristic_values", "chosen_because", "work_units", "stopped_by")
+    __slots__ = ("decision_id", "model_version", "actions", "pairs", "refused", "refused_total", "cost", "greedy_cost", "greedy_waiting", "lower_bound", "gap", "status", "resolve_at_s", "objective_value", "levels", "cpu_s", "wall_s", "planned_value", "heuristic_values", "chosen_because", "work_units", "stopped_by", "base_id")
     DECISION_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     ACTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -888,6 +918,7 @@ class MatchResponse(_message.Message):
     CHOSEN_BECAUSE_FIELD_NUMBER: _ClassVar[int]
     WORK_UNITS_FIELD_NUMBER: _ClassVar[int]
     STOPPED_BY_FIELD_NUMBER: _ClassVar[int]
+    BASE_ID_FIELD_NUMBER: _ClassVar[int]
     decision_id: str
     model_version: str
     actions: _containers.RepeatedCompositeFieldContainer[Action]
@@ -910,7 +941,8 @@ class MatchResponse(_message.Message):
     chosen_because: str
     work_units: float
     stopped_by: str
-    def __init__(self, decision_id: _Optional[str] = ..., model_version: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[Pairing, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., cost: _Optional[float] = ..., greedy_cost: _Optional[float] = ..., greedy_waiting: _Optional[int] = ..., lower_bound: _Optional[float] = ..., gap: _Optional[float] = ..., status: _Optional[_Union[SolveStatus, str]] = ..., resolve_at_s: _Optional[float] = ..., objective_value: _Optional[float] = ..., levels: _Optional[_Iterable[_Union[PlanLevel, _Mapping]]] = ..., cpu_s: _Optional[float] = ..., wall_s: _Optional[float] = ..., planned_value: _Optional[float] = ..., heuristic_values: _Optional[_Iterable[_Union[HeuristicValue, _Mapping]]] = ..., chosen_because: _Optional[str] = ..., work_units: _Optional[float] = ..., stopped_by: _Optional[str] = ...) -> None: ...
+    base_id: str
+    def __init__(self, decision_id: _Optional[str] = ..., model_version: _Optional[str] = ..., actions: _Optional[_Iterable[_Union[Action, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[Pairing, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., refused_total: _Optional[int] = ..., cost: _Optional[float] = ..., greedy_cost: _Optional[float] = ..., greedy_waiting: _Optional[int] = ..., lower_bound: _Optional[float] = ..., gap: _Optional[float] = ..., status: _Optional[_Union[SolveStatus, str]] = ..., resolve_at_s: _Optional[float] = ..., objective_value: _Optional[float] = ..., levels: _Optional[_Iterable[_Union[PlanLevel, _Mapping]]] = ..., cpu_s: _Optional[float] = ..., wall_s: _Optional[float] = ..., planned_value: _Optional[float] = ..., heuristic_values: _Optional[_Iterable[_Union[HeuristicValue, _Mapping]]] = ..., chosen_because: _Optional[str] = ..., work_units: _Optional[float] = ..., stopped_by: _Optional[str] = ..., base_id: _Optional[str] = ...) -> None: ...
 
 class HeuristicValue(_message.Message):
     __slots__ = ("name", "value")

@@ -18,6 +18,7 @@ MAX_TEXT = 256  # characters of any name, id or reason
 MAX_ENTRIES = 20_000  # of any list that `_MAX_ENTRIES` does not name
 MAX_GRANULES = 10**9  # of one device: a granule of 80 bytes on a GPU of 80 GB
 MAX_VIOLATIONS = 20  # of one answer
+MAX_TIME_S = 1e11  # 3,000 years: a clock in milliseconds is a mistake
 _MAX_ENTRIES = {
     "KernelStat.grid": 8,
     "KernelStat.block": 8,
@@ -68,7 +69,7 @@ _MAX_NUMBER = {
     "GetObservationLogRequest.at_sequence": 2**62,
 }
 _BY_UNIT = (
-    ("_s", 1e11),  # 3,000 years: a clock in milliseconds is a mistake
+    ("_s", MAX_TIME_S),
     ("bytes", 1e15),
     ("_frac", 1e3),
     ("flops", 1e24),

@@ -37,6 +37,7 @@ from interfere.records import (
     Reported,
     Rule,
     RuleKind,
+    Snapshot,
     Source,
     Unreadable,
 )
@@ -55,6 +56,7 @@ from interfere.records.record import (
 from interfere.sharing_modes import DEFAULT_MODE
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.bounds import check_bounds, shortened
+from interfere.wire.job_times import with_times
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")
@@ -86,7 +88,7 @@ def from_proto(record_type: type[R], message: Message) -> R:
 @compiled_once
 def _writer(record_type: Any, descriptor: Any) -> Callable[[Any], dict[str, Any]]:
     """Return a function that converts a record to the constructor arguments of its message, by field name."""
-    if shape := _SHAPES.get(descriptor.name):
+    if (shape := _SHAPES.get(descriptor.name)) and shape.write is not None:
         return shape.write
     sent = [each for each in fields_of(record_type) if each.name in descriptor.fields_by_name]
     names = [each.name for each in sent]
@@ -245,7 +247,7 @@ def words(kind: Iterable[Any], enum: EnumDescriptor) -> dict[int, Any]:
 class _Shape(NamedTuple):
     """The conversion of a message whose fields differ from the fields of its record."""
 
-    write: Callable[[Any], dict[str, Any]]
+    write: Callable[[Any], dict[str, Any]] | None  # None: as all others
     read: Callable[[Any], Any]
 
 
@@ -275,6 +277,14 @@ def _read_observation(message: pb.Observation) -> Observation:
     observation = inspection.read(kind, lambda: reader(content, {"observation_id": message.observation_id}))
     inspection.done()
     return cast(Observation, observation)
+
+
+def _read_snapshot(message: pb.MatchRequest) -> Snapshot:
+    """Return the snapshot of a request without a delta, with the times of its columns."""
+    if message.HasField("delta"):
+        what, remedy = "a delta is no snapshot without its base", "send the whole snapshot"
+        raise InvalidInputError(what, value=message.delta.base_id, remedy=remedy)
+    return with_times(_fields_reader(Snapshot, message.DESCRIPTOR)(message), message.times)
 
 
 # --- predictions ------------------------------------------------------------------------------------------------------
@@ -390,6 +400,7 @@ def _read_matrix_answer(message: pb.PredictMatrixResponse) -> MatrixAnswer:
 _SHAPES = {
     "OrderedPair": _Shape(_write_pair, _read_pair),
     "Observation": _Shape(_write_observation, _read_observation),
+    "MatchRequest": _Shape(None, _read_snapshot),
     "PredictSlowdownsResponse": _Shape(_write_pair_answer, _read_pair_answer),
     "PredictMatrixResponse": _Shape(_write_matrix_answer, _read_matrix_answer),
 }

@@ -34,6 +34,7 @@ WORKER_COMMAND = (sys.executable, "-P", "-m", "interfere.serving.workers.process
 OBEY_CPU_S = 3.0  # processor time of an interrupted worker until it is killed; it obeys in milliseconds
 SPARE_WORKERS = 1  # ready to take the place of a worker that ended, or that has no processor
 RESTART_S = 1.0  # after a worker ended before it was ready
+MAX_SCOPES = 1_000  # whose workers are remembered
 LEARNING_TIMEOUT_S = 3_600.0  # of learning a log of tens of millions of entries
 
 
@@ -110,6 +111,7 @@ class WorkerPool:
         self._knowing, self._metrics, self._count = knowing, metrics, count
         self._condition = threading.Condition()
         self._idle: list[WorkerProcess] = []
+        self._worker_of: dict[str, WorkerProcess] = {}  # by scope: it keeps what it read of it
         self._computing = 0  # workers whose callers wait for them
         self._all: set[WorkerProcess] = set()
         self._closed = False
@@ -123,19 +125,21 @@ class WorkerPool:
         request: bytes,
         knowing: Knowing | None = None,
         *,
+        scope: str = "",
         wait: bool = True,
         within_s: float = math.inf,
     ) -> bytes | Late | None:
         """Let a worker compute the answer to a request, and return the bytes of the answer.
 
-        `knowing`: the state that it must have; None for that of the pool.
+        `knowing`: the state that it must have; None for that of the pool. `scope`: that the request is about, which the
+        worker that knows it best is asked about.
 
         Returns None where no worker has become ready yet, or where none is free and `wait` is False. Returns Late where
         there is no answer within `within_s` seconds on the wall. Raises the error that the worker raised,
         UnavailableError where the worker process ended, and the error that interrupted the wait.
         """
         start_s = time.monotonic()
-        worker = self._take(wait=wait, end_s=start_s + within_s)
+        worker = self._take(scope, wait=wait, end_s=start_s + within_s)
         if worker is None:
             is_late = wait and time.monotonic() >= start_s + within_s
             return Late(waited_s=time.monotonic() - start_s, cpu_s=0.0) if is_late else None
@@ -223,20 +227,30 @@ class WorkerPool:
 
     # --- the pool ---------------------------------------------------------------------------------------------------
 
-    def _take(self, *, wait: bool, end_s: float) -> WorkerProcess | None:
-        """Return a worker that computes nothing; None as in `ask`. Raises where the wait is interrupted."""
+    def _take(self, scope: str, *, wait: bool, end_s: float) -> WorkerProcess | None:
+        """Return a worker that computes nothing, if possible the one that was asked about the scope last; None as in
+        `ask`. Raises where the wait is interrupted."""
         while True:
             with self._condition:
                 while self._idle and self._computing < self._count:
-                    worker = self._idle.pop()
+                    own = self._worker_of.get(scope)
+                    worker = self._idle.pop(self._idle.index(own) if own in self._idle else -1)
                     if not worker.has_ended:
                         self._computing += 1
+                        self._remember(scope, worker)
                         return worker
                     self._begin(self._replace, worker)
                 if not wait or not self._started or self._closed or time.monotonic() >= end_s:
                     return None
                 self._condition.wait(POLL_S)
             check_interruption()
+
+    def _remember(self, scope: str, worker: WorkerProcess) -> None:
+        """Remember which worker was asked about a scope last."""
+        if scope:
+            if len(self._worker_of) >= MAX_SCOPES:
+                self._worker_of.clear()
+            self._worker_of[scope] = worker
 
     def _release(self, worker: WorkerProcess, answer: "Future[Any]") -> None:
         """Give back a worker that has answered, or that has ended."""

@@ -182,7 +182,7 @@ def test_two_servers_on_one_store_grant_no_granule_twice(model_folder: Path, tmp
 
     def ask(k: int) -> None:
         some = [job(name, 30) for name in names[k % 4 :] + names[: k % 4]]
-        cores[k % 2].match(snapshot(0.0, *some, devices=(device("d"), device("e")), snapshot_id=str(k)))
+        cores[k % 2].match(snapshot(0.0, *some, devices=(device("d"), device("e")), snapshot_id=str(k)), f"digest {k}")
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(ask, range(24)))

@@ -345,7 +345,7 @@ def test_two_servers_on_one_store_promise_no_seat_twice(model_folder: Path, tmp_
 
     def ask(k: int) -> tuple[Action, ...]:
         some = names[k % 4 :] + names[: k % 4]
-        decided = cores[k % 2].match(snapshot(0.0, *some, devices="de", snapshot_id=str(k)))
+        decided = cores[k % 2].match(snapshot(0.0, *some, devices="de", snapshot_id=str(k)), f"digest {k}")
         assert decided is not None
         return decided[0].actions
 

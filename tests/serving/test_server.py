@@ -22,10 +22,11 @@ from interfere.config import Settings
 from interfere.errors import LimitError, ModelError, UnfitError
 from interfere.features.pair import FeatureEncoder
 from interfere.records import Device, Job, Snapshot
+from interfere.serving.http_server import MAX_CONNECTIONS
 from interfere.serving.server import RunningServer, start_server
 from interfere.v1 import policy_pb2 as pb
 from tests.models import DEVICE_TYPE, WORKLOADS, publish
-from tests.serving.test_http_server import MAX_CONNECTIONS, flood
+from tests.serving.test_http_server import flood
 from tests.waiting import PATIENCE_S, free_port, wait_until
 
 NAN = float("nan")
