@@ -45,7 +45,7 @@ def register(
     as_json: JsonFlag = False,
 ) -> None:
     """Register what is known of jobs alone with a server: all of the file, or nothing where one is wrong."""
-    from interfere.data.importers.spreadsheet.options import parse_map
+    from interfere.data.importers.spreadsheet.sheet import parse_map
     from interfere.data.loading import read_profiles
 
     facts = read_profiles(file, work, mapping=parse_map(columns or ()), device_type=device, source=source)

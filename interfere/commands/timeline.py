@@ -142,7 +142,7 @@ def _profile_pair(
 
 def _profiles(table: Path | None, profiles: Path | None) -> "tuple[JobProfile, ...]":
     """Return the profiles of a JSON file, else of a table, by default the shipped table."""
-    from interfere.data.shipped_tables import shipped_table
+    from interfere.data.loading import shipped_table
     from interfere.data.tables import read_table
     from interfere.errors import InvalidInputError
     from interfere.records import JobProfile

@@ -11,18 +11,29 @@ both measurements become one row between the two.
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from interfere.data import schema
 from interfere.data.facts import CombinedProfiles, combine_profiles
-from interfere.data.parquet import raise_violations, read_rows, records_of_rows, write_rows
-from interfere.data.row_checks import check_measurements, check_profiles
+from interfere.data.parquet import (
+    GROUP_KEY,
+    JOB_KEY,
+    MAX_BYTES,
+    MAX_STEP_S,
+    MEMORY_COLUMNS,
+    PAIR_KEY,
+    measurements_schema,
+    raise_violations,
+    read_rows,
+    record_schema,
+    records_of_rows,
+    write_rows,
+)
 from interfere.errors import TableError, Violation
 from interfere.file_writing import remove_file
-from interfere.records import NAN, GroupMeasurement, JobProfile, PairMeasurement, PairStatus
+from interfere.records import COUNTERS, NAN, GroupMeasurement, JobProfile, PairMeasurement, PairStatus
 from interfere.records.documents import to_document
 
 JOBS_FILE, PAIRS_FILE, GROUPS_FILE = "jobs.parquet", "pairs.parquet", "groups.parquet"
@@ -61,8 +72,8 @@ class Table:
 
 def read_table(path: Path) -> Table:
     """Return the table in folder `path`. Raises TableError, which names file, row and column."""
-    profiles = records_of_rows(path / JOBS_FILE, read_rows(path / JOBS_FILE, schema.jobs_schema()), JobProfile)
-    check_profiles(profiles, path / JOBS_FILE)
+    profiles = records_of_rows(path / JOBS_FILE, read_rows(path / JOBS_FILE, record_schema(JobProfile)), JobProfile)
+    _check_rows(profiles, path / JOBS_FILE, JOB_KEY)
     pairs = _read_measurements(path / PAIRS_FILE, PairMeasurement)
     groups = _read_measurements(path / GROUPS_FILE, GroupMeasurement) if (path / GROUPS_FILE).exists() else ()
     combined = combine_profiles(profiles)
@@ -73,7 +84,7 @@ def read_table(path: Path) -> Table:
 
 def _read_measurements(path: Path, record_type: Any) -> tuple[Any, ...]:
     """Return the measurements in one file. Raises TableError where the column `feasible` contradicts a row's status."""
-    rows = read_rows(path, schema.measurements_schema(record_type))
+    rows = read_rows(path, measurements_schema(record_type))
     measurements = records_of_rows(path, rows, record_type, derived=("feasible",))
     for row, (measurement, written) in enumerate(zip(measurements, rows, strict=True)):
         if written["feasible"] is not measurement.feasible:
@@ -89,7 +100,7 @@ def _read_measurements(path: Path, record_type: Any) -> tuple[Any, ...]:
 
 def _write_measurements(path: Path, measurements: Sequence[Any], record_type: Any) -> None:
     rows = [to_document(each) | {"feasible": each.feasible} for each in measurements]
-    write_rows(path, rows, schema.measurements_schema(record_type))
+    write_rows(path, rows, measurements_schema(record_type))
 
 
 def write_table(path: Path, table: Table) -> None:
@@ -99,7 +110,7 @@ def write_table(path: Path, table: Table) -> None:
     the folder cannot be written.
     """
     check_table(table, path)
-    write_rows(path / JOBS_FILE, [to_document(profile) for profile in table.profiles], schema.jobs_schema())
+    write_rows(path / JOBS_FILE, [to_document(profile) for profile in table.profiles], record_schema(JobProfile))
     _write_measurements(path / PAIRS_FILE, table.pairs, PairMeasurement)
     if table.groups:
         _write_measurements(path / GROUPS_FILE, table.groups, GroupMeasurement)
@@ -146,14 +157,14 @@ def table_digest(path: Path) -> str:
 
 def check_table(table: Table, path: Path) -> None:
     """Check ranges, duplicate keys, and that every measured job has a profile. Raises TableError."""
-    check_profiles(table.profiles, path / JOBS_FILE)
+    _check_rows(table.profiles, path / JOBS_FILE, JOB_KEY)
     profiled = {(job.workload, job.device_type) for job in table.jobs}
     if len(profiled) < len(table.jobs):
         raise TableError(
             f"{JOBS_FILE}: a job has two profiles", value=path, remedy="combine them: interfere.data.facts does"
         )
-    check_measurements(table.pairs, path / PAIRS_FILE, key=schema.PAIR_KEY, profiled=profiled)
-    check_measurements(table.groups, path / GROUPS_FILE, key=schema.GROUP_KEY, profiled=profiled)
+    _check_rows(table.pairs, path / PAIRS_FILE, PAIR_KEY, profiled)
+    _check_rows(table.groups, path / GROUPS_FILE, GROUP_KEY, profiled)
 
 
 # --- both roles of a pair in one row ---------------------------------------------------------------------------------
@@ -195,3 +206,124 @@ def _merged(one: PairMeasurement, other: PairMeasurement) -> PairMeasurement:
         steal_frac=max(one.steal_frac, other.steal_frac),
         overlap_frac=min(one.overlap_frac, other.overlap_frac),
     )
+
+
+# --- rules that records do not check themselves -----------------------------------------------------------------------
+
+
+def _check_rows(
+    rows: Sequence[JobProfile | PairMeasurement | GroupMeasurement],
+    path: Path,
+    key: Sequence[str],
+    profiled: Container[tuple[str, str]] = (),
+) -> None:
+    """Check that values are in range, no key occurs twice, and every measured job has a profile. Raises TableError.
+
+    `key` names the columns in which no two rows are equal, `profiled` holds workload and device type of each profile.
+    """
+    row_of_key: dict[tuple[object, ...], int] = {}
+    for number, row in enumerate(rows):
+        raise_violations(path, number, _range_violations(row))
+        values = tuple(getattr(row, name) for name in key)
+        first = row_of_key.setdefault(values, number)
+        if first != number:
+            raise TableError(
+                f"{path.name}, row {number}, columns {', '.join(key)}: same as row {first}",
+                value=f"{', '.join(map(str, values))} in {path.parent}",
+                remedy="keep one of the rows",
+            )
+        for column, workload in _jobs_by_column(row):
+            if (workload, row.device_type) not in profiled:
+                raise TableError(
+                    f"{path.name}, row {number}, column {column}: no profile of it on {row.device_type} in {JOBS_FILE}",
+                    value=f"{workload!r} in {path.parent}",
+                    remedy="profile the job (`interfere profile solo`) or drop the row",
+                )
+
+
+def _jobs_by_column(row: JobProfile | PairMeasurement | GroupMeasurement) -> Iterator[tuple[str, str]]:
+    """Yield (column, workload) for every job that a measured row names; nothing for a profile."""
+    if isinstance(row, PairMeasurement):
+        yield from (("victim", row.victim), ("neighbour", row.neighbour))
+    elif isinstance(row, GroupMeasurement):
+        yield from (("victim", row.victim), *(("company", workload) for workload in row.company))
+
+
+def job_range_violations(job: JobProfile) -> Iterator[Violation]:
+    """Yield the impossible facts of a profile, such as a step time of hours or a share above 1.
+
+    The remedies name the usual mistake of unit.
+    """
+    limits = (
+        ("step_time_s", MAX_STEP_S, "give seconds, not milliseconds"),
+        ("busy_frac", 1.05, "give a share of one core or device: at most 1, and 5 % for two clocks that disagree"),
+        *((name, MAX_BYTES, "give bytes") for name in MEMORY_COLUMNS),
+        *((name, 1.0, "give a share: divide by 100") for name in COUNTERS),
+    )
+    for name, maximum, remedy in limits:
+        if getattr(job, name) > maximum:
+            yield Violation(field=name, what=f"above {maximum:g}", value=repr(getattr(job, name)), remedy=remedy)
+
+
+def _range_violations(row: JobProfile | PairMeasurement | GroupMeasurement) -> Iterator[Violation]:
+    """Yield what is impossible in a row of a table."""
+    if isinstance(row, JobProfile):
+        yield from job_range_violations(row)
+        return
+    if not all(math.isfinite(value) and value > 0 for value in row.passes):
+        yield Violation(field="passes", what="must be finite and positive", value="a bad entry", remedy="drop it")
+    for name in ("overlap_frac", "steal_frac"):
+        value = getattr(row, name)
+        if not (math.isnan(value) or 0 <= value <= 1.0 + 1e-9):
+            yield Violation(field=name, what="must be a share in [0, 1]", value=repr(value), remedy="divide by 100")
+    for name in ("slowdown", "lower", "upper"):
+        value = getattr(row, name)
+        if not (math.isnan(value) or (math.isfinite(value) and value > 0)):
+            yield Violation(field=name, what="must be a positive number", value=repr(value), remedy="leave it out")
+    if row.lower > row.slowdown or row.slowdown > row.upper:
+        yield Violation(
+            field="lower",
+            what="lower ≤ slowdown ≤ upper is broken",
+            value=f"{row.lower:g}, {row.slowdown:g}, {row.upper:g}",
+            remedy="give the interval of this very slowdown",
+        )
+
+
+# --- values of a spreadsheet that are no known fact -------------------------------------------------------------------
+
+EXTRAS_FILE = "extras.parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtraFact:
+    """The value of a spreadsheet's column that is no known fact, with the job or the ordered pair of its row."""
+
+    workload: str
+    neighbour: str = ""  # "" where the value is about the job alone
+    device_type: str
+    source: str
+    name: str  # of the column
+    value: str  # as written
+
+
+def write_extras(folder: Path, extras: Sequence[ExtraFact]) -> None:
+    """Write the extra facts of a table into its folder, without duplicates; no file where there are no extra facts."""
+    if extras:
+        rows = [to_document(extra) | {"number": _number(extra.value)} for extra in dict.fromkeys(extras)]
+        write_rows(folder / EXTRAS_FILE, rows, record_schema(ExtraFact, number=float))
+
+
+def read_extras(folder: Path) -> tuple[ExtraFact, ...]:
+    """Return the extra facts in a table's folder; empty where there are none. Raises TableError for a damaged file."""
+    if not (folder / EXTRAS_FILE).is_file():
+        return ()
+    rows = read_rows(folder / EXTRAS_FILE, record_schema(ExtraFact, number=float))
+    return records_of_rows(folder / EXTRAS_FILE, rows, ExtraFact, derived=("number",))
+
+
+def _number(text: str) -> float | None:
+    """Return the finite number that a text spells; None where the text is no finite number."""
+    try:
+        return float(text) if math.isfinite(float(text)) else None
+    except ValueError:
+        return None

@@ -12,8 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from interfere.data.parquet import read_rows, records_of_rows, write_rows
-from interfere.data.schema import record_schema
+from interfere.data.parquet import read_rows, record_schema, records_of_rows, write_rows
 from interfere.errors import InvalidInputError, TableError
 from interfere.records import NAN
 from interfere.records.checks import check, label_violations, number_violations, text_violations

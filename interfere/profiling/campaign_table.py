@@ -15,8 +15,7 @@ from typing import Any
 
 from interfere.data.cards.dataset_card import write_card
 from interfere.data.facts import combine_profiles, split_static
-from interfere.data.parquet import write_rows
-from interfere.data.schema import raw_schema
+from interfere.data.parquet import raw_schema, write_rows
 from interfere.data.tables import JOBS_FILE, Table, read_table, write_table
 from interfere.devices import CPU_CORE
 from interfere.profiling.intervals import BlockEstimate, log_half_width, mean_slowdown, scale_factor

@@ -40,7 +40,7 @@ def six_philly_traces(load: float, *, devices: int = DEVICES, seed: int = 0) -> 
 
 def one_gpu_world(path: Path, rates: Path, name: str, devices: int) -> World:
     """The jobs of a published trace that ask for one GPU and have a duration, on one pool of V100s."""
-    read = import_philly(path, throughputs=rates, name=name).trace
+    read = import_philly(path, throughputs=rates).trace
     assert read is not None
     one_gpu = JobTrace(name=name, jobs=tuple(job for job in read.jobs if job.gpus == 1))
     pool = VirtualCluster(vc=name, nodes=1, gpus_per_node=devices)

@@ -56,7 +56,7 @@ WANTED = os.environ.get("DEADLINE_SETTINGS", ",".join(SETTINGS)).split(",")
 
 def venus(family: str, max_jobs: int = MAX_STRETCH_JOBS) -> tuple[list[World], TruthTable]:
     """The traces with deadlines, and the truth."""
-    trace = import_helios(public("venus/jobs_4vc.csv"), vc_config=public("venus/vc_config.csv"), name="venus").trace
+    trace = import_helios(public("venus/jobs_4vc.csv"), vc_config=public("venus/vc_config.csv")).trace
     assert trace is not None
     lucid = import_lucid(public("lucid"))
     truth = truth_of(Table(name="lucid", jobs=lucid.jobs, pairs=lucid.pairs))

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from interfere.data.importers.parvagpu import import_parvagpu
-from interfere.data.shipped_tables import shipped_table
+from interfere.data.loading import shipped_table
 from interfere.data.tables import Table, read_table
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.copies.belief import CopiesModel

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from interfere.data.importers.gavel import import_gavel, import_philly
-from interfere.data.shipped_tables import shipped_table
+from interfere.data.loading import shipped_table
 from interfere.data.tables import Table, read_table, write_table
 from interfere.data.traces import JobTrace, TraceJob, VirtualCluster, write_trace
 from interfere.records.cluster import DEFAULT_SEATS

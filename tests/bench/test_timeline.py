@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 
 from interfere.data.importers.kernels.csv_exports import NSIGHT, ORION
 from interfere.data.importers.kernels.kernel_files import import_kernels
-from interfere.data.shipped_tables import shipped_table
+from interfere.data.loading import shipped_table
 from interfere.data.tables import read_table
 from interfere.features.pair import FeatureEncoder
 from interfere.timeline.kernel_schedulers import (

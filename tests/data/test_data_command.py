@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.shipped_tables import datasets_folder
+from interfere.data.loading import datasets_folder
 from interfere.data.tables import table_digest, write_table
 from tests.data.sample_table import TABLE
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.loading import load_table, table_folder
-from interfere.data.shipped_tables import shipped_table
+from interfere.data.loading import load_table, shipped_table, table_folder
 from interfere.data.tables import read_table, write_table
 from interfere.errors import NotFoundError, TableError, UnfitError
 

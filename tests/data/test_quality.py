@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.data.additive_fit import fit_additive
-from interfere.data.quality import block_slowdowns, icc, table_quality
+from interfere.data.quality import block_slowdowns, fit_additive, icc, table_quality
 from interfere.data.tables import Table
 from tests.data.sample_table import JOBS, PAIR, PAIRS, TABLE
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from interfere.data.quality import MIN_ICC, group_quality, table_quality
-from interfere.data.shipped_tables import (
+from interfere.data.loading import (
     check_manifest,
     datasets_folder,
     shipped_table,
     shipped_tables,
     write_manifest,
 )
+from interfere.data.quality import MIN_ICC, group_quality, table_quality
 from interfere.data.tables import read_table
 from interfere.errors import NotFoundError, TableError, UnfitError
 from interfere.profiling.workloads import BUILT_IN

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from interfere.data.schema import OPTIONAL_JOB_COLUMNS, OPTIONAL_KERNEL_FIELDS, SCHEMA_VERSION_KEY
+from interfere.data.parquet import OPTIONAL_JOB_COLUMNS, OPTIONAL_KERNEL_FIELDS, SCHEMA_VERSION_KEY
 from interfere.data.tables import Table, read_table, table_digest, write_table
 from interfere.errors import TableError, UnfitError
 from interfere.records import (

@@ -13,7 +13,7 @@ import pytest
 
 from interfere import PolicyClient, load_table
 from interfere.config import SHIPPED_MODEL, Settings
-from interfere.data.shipped_tables import shipped_table
+from interfere.data.loading import shipped_table
 from interfere.data.traces import JobTrace, TraceJob, write_trace
 from interfere.errors import InvalidInputError, TableError
 from interfere.features.pair import FeatureEncoder

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from interfere.data.shipped_tables import shipped_table
+from interfere.data.loading import shipped_table
 from interfere.data.tables import read_table
 from interfere.errors import InvalidInputError
 from interfere.timeline.kernel_schedulers import EevdfScheduler

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.shipped_tables import shipped_table
+from interfere.data.loading import shipped_table
 from interfere.data.tables import Table, read_table, write_table
 from interfere.features.pair import FeatureEncoder
 from interfere.training.dataset import Dataset, build_dataset

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from interfere.data.shipped_tables import shipped_table
+from interfere.data.loading import shipped_table
 from interfere.data.tables import Table, read_table
 from tests.waiting import PATIENCE_S
 

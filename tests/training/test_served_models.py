@@ -14,7 +14,7 @@ import pytest
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
-from interfere.data.shipped_tables import shipped_table
+from interfere.data.loading import shipped_table
 from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.acceptance.score import speed

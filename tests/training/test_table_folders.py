@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.shipped_tables import shipped_table
+from interfere.data.loading import shipped_table
 from interfere.errors import NotFoundError
 from interfere.training.dataset import find_table_folders
 

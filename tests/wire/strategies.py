@@ -4,7 +4,7 @@ from dataclasses import Field, fields, replace
 
 from hypothesis import strategies as st
 
-from interfere.data.schema import OPTIONAL_JOB_COLUMNS, OPTIONAL_KERNEL_FIELDS
+from interfere.data.parquet import OPTIONAL_JOB_COLUMNS, OPTIONAL_KERNEL_FIELDS
 from interfere.records import (
     METRICS,
     NAN,

@@ -14,7 +14,7 @@ from interfere.commands.data import importing, transfer
 from interfere.commands.data.importing import check_target_folder, report_document, report_table, write_and_report
 from interfere.commands.options import DEFAULT_WORK, StoreFile, Work
 from interfere.commands.output import JsonFlag, emit, progress_note
-from interfere.data.importers.spreadsheet.options import (
+from interfere.data.importers.spreadsheet.sheet import (
     Conditions,
     Decimal,
     Shape,
@@ -62,7 +62,7 @@ _UNITS = (("_per_step", ""), ("_s", "s"), ("_bytes", "bytes"), ("_frac", "share"
 
 def _table_folders(work: Path) -> list[Path]:
     """Return the folders of the shipped tables, if any, then the folders of the workspace's tables."""
-    from interfere.data.shipped_tables import shipped_table, shipped_tables
+    from interfere.data.loading import shipped_table, shipped_tables
     from interfere.errors import NotFoundError
 
     try:
@@ -103,7 +103,7 @@ def sources(as_json: JsonFlag = False) -> None:
 @app.command()
 def check(folder: Folder = None, as_json: JsonFlag = False) -> None:
     """Check tables against their schema and, where there is one, their manifest. Default: the shipped ones."""
-    from interfere.data.shipped_tables import MANIFEST, check_manifest, datasets_folder
+    from interfere.data.loading import MANIFEST, check_manifest, datasets_folder
     from interfere.data.tables import read_table, table_digest
 
     root = folder or datasets_folder()
@@ -125,7 +125,7 @@ def check(folder: Folder = None, as_json: JsonFlag = False) -> None:
 @app.command()
 def manifest(folder: Annotated[Path, typer.Argument(help="Folder of tables.")], as_json: JsonFlag = False) -> None:
     """Write the sha256 manifest of a folder of tables."""
-    from interfere.data.shipped_tables import check_manifest, write_manifest
+    from interfere.data.loading import check_manifest, write_manifest
 
     path = write_manifest(folder)
     n_files = check_manifest(folder)
@@ -207,10 +207,9 @@ def facts(
     as_json: JsonFlag = False,
 ) -> None:
     """Show every known fact of a workload: value, unit, source, time, device type, and why it counts or not."""
-    from interfere.data.extra_facts import read_extras
     from interfere.data.facts import ONLY_SOURCE, known_facts
     from interfere.data.loading import table_folder
-    from interfere.data.tables import read_table
+    from interfere.data.tables import read_extras, read_table
     from interfere.errors import NotFoundError
 
     folder = table_folder(table_name, work) if table_name else None

@@ -4,8 +4,9 @@ Each writes a folder with `jobs.parquet` and `pairs.parquet`, or `trace.parquet`
 explains every row that differs from what was published.
 """
 
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
     from interfere.data.importers.import_result import ImportResult
+    from interfere.data.importers.site_traces import WorkloadMap
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -60,7 +62,7 @@ def _counts(imported: "ImportResult") -> dict[str, int]:
 
 def report_document(imported: "ImportResult") -> dict[str, Any]:
     """Return the imported rows, the rows left out, and the source files as a JSON document."""
-    from interfere.data.importers.import_card import compare_with_published
+    from interfere.data.importers.import_writer import compare_with_published
 
     read = [
         {"file": str(f.path), "sha256": f.sha256, "published": compare_with_published(f, imported.source_format)}
@@ -75,7 +77,7 @@ def report_document(imported: "ImportResult") -> dict[str, Any]:
 
 def report_table(imported: "ImportResult", files: Sequence[Path] = ()) -> Table:
     """Return the import report as a table to print."""
-    from interfere.data.importers.import_card import compare_with_published
+    from interfere.data.importers.import_writer import compare_with_published
 
     rows = [("imported", str(count), name) for name, count in _counts(imported).items()]
     for notice in imported.notices:
@@ -89,7 +91,31 @@ def report_table(imported: "ImportResult", files: Sequence[Path] = ()) -> Table:
     return text_table("", ("", "count", "what"), rows)
 
 
-# --- traces of jobs --------------------------------------------------------------------------------------------------
+# --- commands: one a format ------------------------------------------------------------------------------------------
+
+
+def imports(name: str) -> Callable[[Callable[..., "ImportResult"]], Callable[..., "ImportResult"]]:
+    """Return a decorator that makes the command `interfere data import NAME` of a function that reads files.
+
+    The command has the options of the function, `--out` and `--json`. It writes what the function returns and reports
+    about it.
+    """
+
+    def decorate(read: Callable[..., "ImportResult"]) -> Callable[..., "ImportResult"]:
+        def command(out: Out, as_json: JsonFlag = False, **values: Any) -> None:
+            write_and_report(out, read(**values), as_json=as_json)
+
+        path, *options = signature(read).parameters.values()
+        out, as_json, _ = signature(command).parameters.values()
+        ordered = [each.replace(kind=each.KEYWORD_ONLY) for each in (path, out, *options, as_json)]
+        command = wraps(read)(command)
+        command.__annotations__ = {each.name: each.annotation for each in ordered}
+        command.__signature__ = Signature(ordered)  # type: ignore[attr-defined]  # what typer reads first
+        app.command(name)(command)
+        return read
+
+    return decorate
+
 
 Workloads = Annotated[
     Path | None,
@@ -99,38 +125,39 @@ Workloads = Annotated[
 ]
 
 
-@app.command()
+def _workload_map(workloads: Path | None) -> "WorkloadMap | None":
+    from interfere.data.importers.site_traces import read_workload_map
+
+    return None if workloads is None else read_workload_map(workloads)
+
+
+@imports("helios")
 def helios(
     path: Annotated[Path, typer.Argument(help="Job CSV of a Helios cluster, or Lucid's of Venus.")],
-    out: Out,
     vc_config: Annotated[Path | None, typer.Option(help="CSV with the nodes of each virtual cluster: vc, num.")] = None,
     gpus_per_node: Annotated[int, typer.Option(min=1, help="Devices of one node.")] = 8,
-    as_json: JsonFlag = False,
-) -> None:
+) -> "ImportResult":
     """Import a job trace of SenseTime's Helios clusters."""
-    options = {"vc_config": vc_config, "gpus_per_node": gpus_per_node, "name": out.resolve().name}
-    imported = _imported("data.importers.lucid:import_helios", path, **options)
-    write_and_report(out, imported, as_json=as_json)
+    from interfere.data.importers.lucid import import_helios
+
+    return import_helios(path, vc_config=vc_config, gpus_per_node=gpus_per_node)
 
 
-@app.command()
+@imports("philly")
 def philly(
     path: Annotated[Path, typer.Argument(help="One of Gavel's .trace files.")],
-    out: Out,
     throughputs: Annotated[Path | None, typer.Option(help="Gavel's throughputs: they give each job its time.")] = None,
     device: Annotated[str, typer.Option("--device-type", help="Device type whose throughputs count.")] = "v100",
-    as_json: JsonFlag = False,
-) -> None:
+) -> "ImportResult":
     """Import one of Gavel's job traces with the arrivals of Philly."""
-    options = {"throughputs": throughputs, "device_type": device, "name": out.resolve().name}
-    imported = _imported("data.importers.gavel:import_philly", path, **options)
-    write_and_report(out, imported, as_json=as_json)
+    from interfere.data.importers.gavel import import_philly
+
+    return import_philly(path, throughputs=throughputs, device_type=device)
 
 
-@app.command("csv")
+@imports("csv")
 def job_csv(
     path: Annotated[Path, typer.Argument(help="CSV file with one row a job.")],
-    out: Out,
     column: Annotated[
         list[str] | None,
         typer.Option(
@@ -140,40 +167,32 @@ def job_csv(
         ),
     ] = None,
     workloads: Workloads = None,
-    as_json: JsonFlag = False,
-) -> None:
+) -> "ImportResult":
     """Import jobs from a CSV file as a trace: times in seconds, or as 2026-11-22T10:00:00."""
     from interfere.data.importers.site_traces import column_map, import_job_csv
 
-    imported = import_job_csv(path, column_map(column or ()), **_site_options(out, workloads))
-    write_and_report(out, imported, as_json=as_json)
+    return import_job_csv(path, column_map(column or ()), workloads=_workload_map(workloads))
 
 
-@app.command()
+@imports("pods")
 def pods(
     path: Annotated[Path, typer.Argument(help="Output of `kubectl get pods --all-namespaces --output json`.")],
-    out: Out,
     workloads: Workloads = None,
     name_label: Annotated[
         str, typer.Option(help="Label whose value names the job; default: the pod's name.", show_default=False)
     ] = "",
     resource: Annotated[str, typer.Option(help="Resource that counts the devices of a pod.")] = "nvidia.com/gpu",
-    as_json: JsonFlag = False,
-) -> None:
+) -> "ImportResult":
     """Import the pods of a Kubernetes cluster as a job trace."""
     from interfere.data.importers.site_traces import import_pods
 
-    imported = import_pods(path, name_label=name_label, resource=resource, **_site_options(out, workloads))
-    write_and_report(out, imported, as_json=as_json)
+    return import_pods(path, name_label=name_label, resource=resource, workloads=_workload_map(workloads))
 
 
-@app.command()
+@imports("sacct")
 def sacct(
-    path: Annotated[Path, typer.Argument(help="Output of the command below.")],
-    out: Out,
-    workloads: Workloads = None,
-    as_json: JsonFlag = False,
-) -> None:
+    path: Annotated[Path, typer.Argument(help="Output of the command below.")], workloads: Workloads = None
+) -> "ImportResult":
     """Import the accounting of a Slurm cluster as a job trace.
 
     sacct --allusers --allocations --parsable2 --starttime=now-30days
@@ -183,14 +202,7 @@ def sacct(
     """
     from interfere.data.importers.site_traces import import_sacct
 
-    write_and_report(out, import_sacct(path, **_site_options(out, workloads)), as_json=as_json)
-
-
-def _site_options(out: Path, workloads: Path | None) -> dict[str, Any]:
-    """Return the name of the trace, and the map from names of jobs to workloads that the file `workloads` holds."""
-    from interfere.data.importers.site_traces import read_workload_map
-
-    return {"name": out.resolve().name, "workloads": None if workloads is None else read_workload_map(workloads)}
+    return import_sacct(path, workloads=_workload_map(workloads))
 
 
 # --- measurements and profiles ---------------------------------------------------------------------------------------
@@ -202,103 +214,100 @@ Static = Annotated[
 ]
 
 
-@app.command()
+@imports("gavel")
 def gavel(
     path: Annotated[Path, typer.Argument(help="Gavel's oracle_throughputs.json or simulation_throughputs.json.")],
-    out: Out,
     static: Static = True,
-    as_json: JsonFlag = False,
-) -> None:
+) -> "ImportResult":
     """Import Gavel's throughputs of training jobs, alone and in pairs."""
-    imported = _imported("data.importers.gavel:import_gavel", path)
-    write_and_report(out, _with_static(imported, static=static), as_json=as_json)
+    from interfere.data.importers.gavel import import_gavel
+
+    return _with_static(import_gavel(path)) if static else import_gavel(path)
 
 
-@app.command()
+@imports("lucid")
 def lucid(
     path: Annotated[Path, typer.Argument(help="Folder with Lucid's colocate_info.csv and single_data.csv.")],
-    out: Out,
     static: Static = True,
-    as_json: JsonFlag = False,
-) -> None:
+) -> "ImportResult":
     """Import Lucid's pairs and solo profiles on an RTX 3090."""
-    imported = _imported("data.importers.lucid:import_lucid", path)
-    write_and_report(out, _with_static(imported, static=static), as_json=as_json)
+    from interfere.data.importers.lucid import import_lucid
+
+    return _with_static(import_lucid(path)) if static else import_lucid(path)
 
 
-@app.command()
+@imports("parvagpu")
 def parvagpu(
     path: Annotated[Path, typer.Argument(help="Folder with ParvaGPU's prof_data, or one of its files.")],
-    out: Out,
-    as_json: JsonFlag = False,
-) -> None:
+) -> "ImportResult":
     """Import ParvaGPU's inference throughputs in MIG slices of an A100: two copies are a pair, more a group."""
-    write_and_report(out, _imported("data.importers.parvagpu:import_parvagpu", path), as_json=as_json)
+    from interfere.data.importers.parvagpu import import_parvagpu
+
+    return import_parvagpu(path)
 
 
-@app.command()
+@imports("nsight")
 def nsight(
     path: Annotated[Path, typer.Argument(help="CSV of Nsight Compute (raw or details page), or a folder of them.")],
-    out: Out,
     device: Annotated[str, typer.Option("--device-type", help="Device type; default: the one the file names.")] = "",
     name: Name = "",
     steps: Annotated[int, typer.Option(min=1, help="Steps that each file covers.")] = 1,
     step_time_s: StepTime = None,
-    as_json: JsonFlag = False,
-) -> None:
+) -> "ImportResult":
     """Import kernel tables from Nsight Compute: one profile a file."""
-    _import_kernels("nsight", path, out, as_json, step_time_s, device_type=device, name=name, steps=steps)
+    return _kernels("nsight", path, step_time_s, device_type=device, name=name, steps=steps)
 
 
-@app.command("torch-profiler")
+@imports("torch-profiler")
 def torch_profiler(
     path: Annotated[Path, typer.Argument(help="Trace of torch.profiler (*.json, *.json.gz), or a folder of them.")],
-    out: Out,
     device: Annotated[str, typer.Option("--device-type", help="Device type; default: the one the trace names.")] = "",
     name: Name = "",
     steps: Annotated[int, typer.Option(min=1, help="Steps of a trace that marks none by profiler.step().")] = 1,
     step_time_s: StepTime = None,
-    as_json: JsonFlag = False,
-) -> None:
+) -> "ImportResult":
     """Import traces of the PyTorch profiler: kernels with gaps, busy and idle stretches; one profile a file."""
-    _import_kernels("torch-profiler", path, out, as_json, step_time_s, device_type=device, name=name, steps=steps)
+    return _kernels("torch-profiler", path, step_time_s, device_type=device, name=name, steps=steps)
 
 
-@app.command()
+@imports("nsys")
 def nsys(
     path: Annotated[Path, typer.Argument(help="SQLite export of Nsight Systems, or a folder of *.sqlite.")],
-    out: Out,
     device: Annotated[str, typer.Option("--device-type", help="Device type; default: the one the report names.")] = "",
     name: Name = "",
     steps: Annotated[int, typer.Option(min=1, help="Steps of a report where no --step-range is given.")] = 1,
     step_range: Annotated[str, typer.Option(help="Text of the NVTX range of one step.")] = "",
     step_time_s: StepTime = None,
-    as_json: JsonFlag = False,
-) -> None:
+) -> "ImportResult":
     """Import Nsight Systems reports: nsys export --type sqlite REPORT. One profile a file."""
     options = {"device_type": device, "name": name, "steps": steps, "step_range": step_range}
-    _import_kernels("nsys", path, out, as_json, step_time_s, **options)
+    return _kernels("nsys", path, step_time_s, **options)
 
 
-@app.command()
+@imports("orion")
 def orion(
     path: Annotated[Path, typer.Argument(help="Orion's kernel CSV of one job, or a folder of them.")],
-    out: Out,
     device: Annotated[str, typer.Option("--device-type", help="Device type; Orion published V100.")] = "v100",
     name: Name = "",
     step_time_s: StepTime = None,
-    as_json: JsonFlag = False,
-) -> None:
+) -> "ImportResult":
     """Import Orion's kernel profiles: one profile a file."""
-    _import_kernels("orion", path, out, as_json, step_time_s, device_type=device, name=name)
+    return _kernels("orion", path, step_time_s, device_type=device, name=name)
 
 
-@app.command()
+def _kernels(format_name: str, path: Path, step_time_s: float | None, **options: Any) -> "ImportResult":
+    """Return the profiles in a file or a folder of profiler exports."""
+    from interfere.data.importers.kernels.kernel_files import import_kernels
+    from interfere.records import NAN
+
+    return import_kernels(format_name, path, step_time_s=NAN if step_time_s is None else step_time_s, **options)
+
+
+@imports("dcgm")
 def dcgm(
     path: Annotated[
         Path, typer.Argument(help="Saved answer of Prometheus' query_range, or a folder of them (*.json).")
     ],
-    out: Out,
     by: Annotated[
         str, typer.Option(help="Label that names the workload of a job; `workload`: the pod's name without its hashes.")
     ] = "workload",
@@ -306,45 +315,24 @@ def dcgm(
     rates: Annotated[Path | None, typer.Option(help="CSV of step times alone: workload, step_time_s.")] = None,
     device: Annotated[str, typer.Option("--device-type", help="Device type; default: by the label modelName.")] = "",
     mode: Annotated[SharingMode, typer.Option(help="How jobs share a device on this site.")] = DEFAULT_MODE,
-    as_json: JsonFlag = False,
-) -> None:
+) -> "ImportResult":
     """Import DCGM exporter metrics from Prometheus: profiles of jobs seen alone, slowdowns where steps are counted.
 
     Save the answer of: curl -G HOST/api/v1/query_range --data-urlencode 'query={__name__=~"DCGM_FI_.*|STEP_METRIC"}'
     -d start=UNIX -d end=UNIX -d step=15
     """
-    options = {"by": by, "step_metric": step_metric, "rates": rates, "device_type": device, "mode": mode}
-    write_and_report(out, _imported("monitoring.dcgm_import:import_dcgm", path, **options), as_json=as_json)
+    from interfere.monitoring.dcgm_import import import_dcgm
+
+    return import_dcgm(path, by=by, step_metric=step_metric, rates=rates, device_type=device, mode=mode)
 
 
-def _import_kernels(
-    format_name: str, path: Path, out: Path, as_json: bool, step_time_s: float | None, **options: Any
-) -> None:
-    """Import the profiles of a file or a folder, write a table of them, and print a report."""
-    from interfere.data.importers.kernels.kernel_files import import_kernels
-    from interfere.records import NAN
-
-    step_s = NAN if step_time_s is None else step_time_s
-    imported = import_kernels(format_name, path, step_time_s=step_s, **options)
-    write_and_report(out, imported, as_json=as_json)
-
-
-def _imported(importer: str, path: Path, **options: Any) -> "ImportResult":
-    """Return what an importer, named `module:function` below `interfere`, reads from a file or folder."""
-    module, _, function = importer.partition(":")
-    imported: ImportResult = getattr(import_module(f"interfere.{module}"), function)(path, **options)
-    return imported
-
-
-def _with_static(imported: "ImportResult", *, static: bool) -> "ImportResult":
+def _with_static(imported: "ImportResult") -> "ImportResult":
     """Add static profiles of the architectures that the catalogue knows; without torch, print that there are none."""
     from dataclasses import replace
     from importlib.util import find_spec
 
     from interfere.installation import install_line
 
-    if not static:
-        return imported
     if find_spec("torch") is None:
         progress_note(f"torch is missing: imported without static profiles ({install_line('profile')})")
         return imported

@@ -338,7 +338,7 @@ def _train(
 
 
 def _shipped_rows() -> Sequence[PairMeasurement]:
-    from interfere.data.shipped_tables import shipped_table
+    from interfere.data.loading import shipped_table
     from interfere.data.tables import read_table
 
     return read_table(shipped_table(SHIPPED)).pairs

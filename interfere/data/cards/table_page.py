@@ -16,7 +16,7 @@ from interfere.data.cards.domain_summary import (
     domain_summaries,
     with_sorted_rows,
 )
-from interfere.data.schema import SCHEMA_VERSION
+from interfere.data.parquet import SCHEMA_VERSION
 from interfere.data.tables import Table
 from interfere.records import GroupMeasurement, PairStatus
 from interfere.reports import document as doc

@@ -234,9 +234,7 @@ TRACE_NOTES = (
 )
 
 
-def import_philly(
-    path: Path, *, throughputs: Path | None = None, device_type: str = "v100", name: str = "philly"
-) -> ImportResult:
+def import_philly(path: Path, *, throughputs: Path | None = None, device_type: str = "v100") -> ImportResult:
     """Import a job trace; `throughputs` is Gavel's file that gives the jobs their durations. Raises TableError."""
     file = read_csv(path, TRACE_COLUMNS, delimiter="\t", header=False)
     read = read_throughputs(throughputs) if throughputs else None
@@ -252,7 +250,7 @@ def import_philly(
         source_format="philly",
         files=(file.source, *((read.source,) if read else ())),
         format_notes=(*TRACE_NOTES, f"device type: {device_type if read else 'none named'}"),
-        trace=trace_of_jobs(name, jobs, dated=False),
+        trace=trace_of_jobs(path.stem, jobs, dated=False),
         notices=(
             flagged(without_duration, f"of {len(jobs)} jobs have no duration", f"{missing}; total_steps is known"),
             out_of_order_notice([job.arrival_s for job in jobs]),

@@ -6,7 +6,7 @@ from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 
-from interfere.data.extra_facts import ExtraFact
+from interfere.data.tables import ExtraFact
 from interfere.data.traces import JobTrace
 from interfere.records import GroupMeasurement, JobProfile, PairMeasurement
 

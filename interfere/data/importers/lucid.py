@@ -184,9 +184,7 @@ TRACE_NOTES = (
 )
 
 
-def import_helios(
-    path: Path, *, vc_config: Path | None = None, gpus_per_node: int = GPUS_PER_NODE, name: str = "helios"
-) -> ImportResult:
+def import_helios(path: Path, *, vc_config: Path | None = None, gpus_per_node: int = GPUS_PER_NODE) -> ImportResult:
     """Import the trace in `path`. Raises TableError, which names file, row and column."""
     file = read_csv(path, TRACE_COLUMNS)
     named = all(column in file.columns for column in CONFIGURATION_COLUMNS)
@@ -202,7 +200,7 @@ def import_helios(
         source_format="helios",
         files=(file.source, *((config.source,) if config else ())),
         format_notes=TRACE_NOTES,
-        trace=trace_of_jobs(name, jobs, dated=True, clusters=clusters),
+        trace=trace_of_jobs(path.stem, jobs, dated=True, clusters=clusters),
         notices=(
             dropped(len(file.rows) - len(jobs), "jobs without a GPU", "they share no device"),
             flagged(

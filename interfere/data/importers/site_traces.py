@@ -69,10 +69,9 @@ def _site_import(
     notes: tuple[str, ...],
     notices: tuple[Notice, ...],
     unnamed: str,
-    name: str,
     dated: bool = True,
 ) -> ImportResult:
-    """Return the import of a trace called `name`; `jobs` are the jobs with the names that the site gave them.
+    """Return the import of a trace. `jobs` holds the jobs with the names that the site gave them.
 
     `unnamed` describes jobs without a workload, for the notice that counts them. `dated`: arrivals are unix times.
     """
@@ -83,7 +82,7 @@ def _site_import(
         source_format=source_format,
         files=files,
         format_notes=notes,
-        trace=trace_of_jobs(name, [job for _, job in jobs], dated=dated),
+        trace=trace_of_jobs(files[0].path.stem, [job for _, job in jobs], dated=dated),
         notices=(*notices, flagged(frequent.total(), unnamed, reason)),
     )
 
@@ -104,7 +103,7 @@ SACCT_NOTES = (
 )
 
 
-def import_sacct(path: Path, *, workloads: WorkloadMap | None = None, name: str = "sacct") -> ImportResult:
+def import_sacct(path: Path, *, workloads: WorkloadMap | None = None) -> ImportResult:
     """Import the output of `SACCT_COMMAND`. Raises TableError, which names file, row and column."""
     remedy = f"export it by {SACCT_COMMAND}"
     file = read_csv(path, SACCT_COLUMNS, delimiter="|", free_text="JobName", header_remedy=remedy)
@@ -126,7 +125,6 @@ def import_sacct(path: Path, *, workloads: WorkloadMap | None = None, name: str 
             flagged(sum(map(_holds_shards, ended)), "jobs that held shards of a GPU", shard_reason),
         ),
         unnamed="jobs whose name no pattern matches",
-        name=name,
     )
 
 
@@ -178,7 +176,6 @@ def import_pods(
     workloads: WorkloadMap | None = None,
     name_label: str = "",
     resource: str = RESOURCE,
-    name: str = "pods",
 ) -> ImportResult:
     """Import the list of pods that `PODS_COMMAND` prints. Raises TableError, which names the file and the pod.
 
@@ -218,7 +215,6 @@ def import_pods(
             dropped(not_ended, "pods that have not run or ended", NO_RUN_TIME),
         ),
         unnamed="pods whose name no pattern matches",
-        name=name,
     )
 
 
@@ -282,9 +278,7 @@ def column_map(assignments: Iterable[str]) -> dict[str, str]:
     return columns
 
 
-def import_job_csv(
-    path: Path, columns: Mapping[str, str], *, workloads: WorkloadMap | None = None, name: str = "jobs"
-) -> ImportResult:
+def import_job_csv(path: Path, columns: Mapping[str, str], *, workloads: WorkloadMap | None = None) -> ImportResult:
     """Import the jobs of a CSV file.
 
     `columns` maps fields to columns of the file; a field without an entry is read from the column of the same name.
@@ -312,7 +306,6 @@ def import_job_csv(
             dropped(len(with_gpus) - len(ended), "jobs without times", NO_RUN_TIME),
         ),
         unnamed="jobs without a workload",
-        name=name,
         dated=any(not NUMBER.fullmatch(row.fields[named["arrival"]]) for row in ended),
     )
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interfere.data.cards.domain_summary import domain_summaries
-from interfere.data.shipped_tables import shipped_table
+from interfere.data.loading import shipped_table
 from interfere.data.tables import Table, read_table, table_digest
 from interfere.records import PairStatus
 from interfere.reports.html_page import colour_class
@@ -135,7 +135,7 @@ class Refuse:
             raise ModuleNotFoundError(name=name)
 sys.meta_path.insert(0, Refuse())
 from pathlib import Path
-from interfere.data.shipped_tables import shipped_table
+from interfere.data.loading import shipped_table
 from interfere.data.cards.table_page import table_document
 from interfere.data.tables import read_table
 from interfere.reports.html_page import write_html_page

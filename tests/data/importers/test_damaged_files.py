@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.commands.data.importing import app
-from interfere.data.importers.import_card import DIFFERENT, IDENTICAL
+from interfere.data.importers.import_writer import DIFFERENT, IDENTICAL
 from interfere.errors import TableError
 from tests.data.importers.public_files import public
 

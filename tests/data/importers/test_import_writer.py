@@ -7,9 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.commands.data.group import app
-from interfere.data.importers.import_card import import_card
 from interfere.data.importers.import_result import ImportResult, Notice, SourceFile, Treatment
-from interfere.data.importers.import_writer import write_import
+from interfere.data.importers.import_writer import import_card, write_import
 from interfere.data.public_tables import public_tables
 from interfere.data.tables import read_table
 from interfere.data.traces import JobTrace, TraceJob, read_trace

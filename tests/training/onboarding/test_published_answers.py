@@ -13,7 +13,7 @@ import pytest
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
-from interfere.data.shipped_tables import shipped_table
+from interfere.data.loading import shipped_table
 from interfere.data.tables import write_table
 from interfere.errors import TableError
 from interfere.features.pair import FeatureEncoder

@@ -12,8 +12,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 
-from interfere.data.importers.spreadsheet.options import Conditions, Victims
-from interfere.data.importers.spreadsheet.sheet import Sheet, is_empty
+from interfere.data.importers.spreadsheet.sheet import Conditions, Sheet, Victims, is_empty
 from interfere.data.importers.strict_reading import CsvRow, Faults, fault
 from interfere.errors import InvalidInputError
 from interfere.records import JobProfile

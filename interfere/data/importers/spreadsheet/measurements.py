@@ -25,8 +25,14 @@ from interfere.data.importers.spreadsheet.columns import (
     ValueOwner,
     normalised,
 )
-from interfere.data.importers.spreadsheet.options import Conditions, SpreadsheetOptions, Victims
-from interfere.data.importers.spreadsheet.sheet import Sheet, is_empty, number_of
+from interfere.data.importers.spreadsheet.sheet import (
+    Conditions,
+    Sheet,
+    SpreadsheetOptions,
+    Victims,
+    is_empty,
+    number_of,
+)
 from interfere.data.importers.strict_reading import CsvRow, Faults, fault
 from interfere.devices import device_type_of_product
 from interfere.errors import InvalidInputError

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.data.extra_facts import read_extras
 from interfere.data.importers.import_writer import write_import
-from interfere.data.importers.spreadsheet.options import Decimal, SpreadsheetOptions, Victims, parse_map
 from interfere.data.importers.spreadsheet.own_table import import_spreadsheet, read_spreadsheet
-from interfere.data.tables import Table, check_table, read_table
+from interfere.data.importers.spreadsheet.sheet import Decimal, SpreadsheetOptions, Victims, parse_map
+from interfere.data.tables import Table, check_table, read_extras, read_table
 from interfere.errors import InvalidInputError, TableError
 from interfere.records import PairMeasurement, PairStatus
 
