@@ -62,3 +62,9 @@ def _unfit_where_unwritable(path: Path) -> Iterator[None]:
         raise UnfitError(
             "cannot write here", value=f"{path}: {error.strerror or error}", remedy="choose a folder you may write"
         ) from None
+
+
+def file_signature(file: Path) -> tuple[int, int, int]:
+    """Return what differs once a file was written or replaced: its time of change, its size and its inode."""
+    stat = file.stat()
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

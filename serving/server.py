@@ -21,7 +21,7 @@ from interfere.predict.manifest import parse_digests
 from interfere.serving.calls.exposure import is_local
 from interfere.serving.calls.health import NOT_SERVING, SERVING
 from interfere.serving.calls.listening import HEALTH_NAMES, INTERRUPTION_S, SERVICE, Listening, listen, target
-from interfere.serving.calls.local_tokens import LocalTokens
+from interfere.serving.calls.tokens import LocalTokens
 from interfere.serving.calls.turns import DecisionTurns
 from interfere.serving.http_server import Answer, HttpServer
 from interfere.serving.metrics import Metrics

@@ -50,7 +50,7 @@ from interfere.records import (
 )
 from interfere.records.limits import DEFAULT_RISK
 from interfere.records.mode_advice import ModeAdvice
-from interfere.records.probes import DEFAULT_PROBES
+from interfere.records.predictions import DEFAULT_PROBES
 from interfere.sharing_modes import SharingMode
 from interfere.tracing import sent_call
 from interfere.v1 import policy_pb2 as pb

@@ -18,8 +18,15 @@ from interfere.data.facts import combine_profiles, split_static
 from interfere.data.parquet import raw_schema, write_rows
 from interfere.data.tables import JOBS_FILE, Table, read_table, write_table
 from interfere.devices import CPU_CORE
-from interfere.profiling.intervals import BlockEstimate, log_half_width, mean_slowdown, scale_factor
-from interfere.profiling.schedule import block_estimates, estimates_per_side, sides_of_job
+from interfere.profiling.schedule import (
+    BlockEstimate,
+    block_estimates,
+    estimates_per_side,
+    log_half_width,
+    mean_slowdown,
+    scale_factor,
+    sides_of_job,
+)
 from interfere.records import (
     MAX_SLOWDOWN,
     MIN_SLOWDOWN,

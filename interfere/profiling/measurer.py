@@ -21,12 +21,12 @@ from interfere.data.tables import Table
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.profiling import affinity
 from interfere.profiling.campaign_table import CampaignLabels, write_campaign_table
-from interfere.profiling.intervals import has_converged
 from interfere.profiling.measurement_log import BlocksByGroup, MeasurementLog, lock_log
 from interfere.profiling.schedule import (
     BlockSchedule,
     all_pairs,
     estimates_per_side,
+    has_converged,
     is_unstable,
     pending_blocks,
     remaining_blocks,

@@ -47,8 +47,8 @@ from interfere.reports.document import (
     Words,
     cell_text,
 )
-from interfere.reports.markup import Html, join, tag
 from interfere.reports.numbers import DASH, NBSP, count_noun, format_slowdown, shorten_name
+from interfere.reports.svg import Html, join, tag
 
 # The browser loads nothing and runs nothing, whatever text a document holds.
 CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"

@@ -1,12 +1,14 @@
-"""Draws the figures of a document as SVG: points and lines, rows of bars and intervals, boxes on lanes.
+"""Builds markup in which every text is escaped, and draws the figures of a document as SVG.
 
-Laws: every drawing is well-formed XML with a title for who cannot see it; every axis has a title with its unit; a value
-beyond the end of an axis is drawn at that end; colours come from the style sheet, so that they follow light and dark.
+Law 1: a `str` is text, an `Html` is markup; only `tag` and `join` turn text into markup. Law 2: every drawing is
+well-formed XML with a title for who cannot see it, and every axis has a title with its unit. Law 3: a value beyond the
+end of an axis is drawn at that end; colours come from the style sheet, so that they follow light and dark.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 
 from interfere.reports.document import (
     Axis,
@@ -21,8 +23,44 @@ from interfere.reports.document import (
     RowPlot,
     Series,
 )
-from interfere.reports.markup import Html, tag
 from interfere.reports.numbers import shorten_name
+
+
+class Html(str):
+    """Markup that is not escaped again, unlike a plain `str`."""
+
+    __slots__ = ()
+
+
+VOID_ELEMENTS = frozenset({"br", "img", "meta"})
+
+
+def join(parts: Iterable[str], between: str = "") -> Html:
+    """Return the parts as one piece of markup. Plain text is escaped."""
+    return Html(_escaped(between).join(map(_escaped, parts)))
+
+
+def tag(name: str, /, *children: str, **attributes: str | float | bool | None) -> Html:
+    """Return an HTML element.
+
+    The attribute `class_` is written as class, `data_x` as data-x. None and False omit an attribute; True gives it no
+    value.
+    """
+    words = [name]
+    for python_name, value in attributes.items():
+        key = python_name.rstrip("_").replace("_", "-")
+        if value is True:
+            words.append(key)
+        elif value is not None and value is not False:
+            text = f"{value:.6g}" if isinstance(value, float) else str(value)
+            words.append(f'{key}="{escape(text)}"')
+    start_tag = f"<{' '.join(words)}>"
+    return Html(start_tag if name in VOID_ELEMENTS else f"{start_tag}{join(children)}</{name}>")
+
+
+def _escaped(part: str) -> str:
+    return part if isinstance(part, Html) else escape(part)
+
 
 CHARACTER = 6.3  # user units of a character of font size 11, on average
 WIDTH, PANEL_WIDTH, PANEL_HEIGHT = 640.0, 340.0, 200.0  # user units

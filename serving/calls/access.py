@@ -2,7 +2,7 @@
 
 The file is read again when it changes, so tokens and roles are replaced while the server runs. It holds hashes, never
 tokens. A caller may have several tokens: the new one is added, the old one is removed when nobody sends it any longer.
-Without a file the callers are those of the host's token files (`calls.local_tokens`), if it has them. Without either
+Without a file the callers are those of the host's token files (`calls.tokens`), if it has them. Without either
 everybody who reaches the server may do everything; that must be asked for (--insecure).
 """
 
@@ -20,11 +20,11 @@ import grpc
 from google.protobuf.message import Message
 
 from interfere.errors import ForbiddenError, InvalidInputError, UnauthenticatedError
+from interfere.file_writing import file_signature
 from interfere.serving.calls.callers import address_of
 
 if TYPE_CHECKING:
-    from interfere.serving.calls.issued_tokens import IssuedTokens
-    from interfere.serving.calls.local_tokens import LocalTokens
+    from interfere.serving.calls.tokens import IssuedTokens, LocalTokens
 
 METADATA = "authorization"
 BEARER = "Bearer "
@@ -181,7 +181,7 @@ class Access:
     def _read_again(self, file: Path) -> None:
         """Read the file again where it has changed; a broken one leaves the callers as they are."""
         try:
-            if _signature(file) != self._signature:
+            if file_signature(file) != self._signature:
                 self._read(file)
         except (OSError, InvalidInputError):
             return
@@ -210,7 +210,7 @@ def read_callers(file: Path) -> tuple[tuple[int, int, int], dict[str, dict[str, 
     Raises InvalidInputError for a file that cannot be read or that holds anything else.
     """
     try:
-        signature = _signature(file)
+        signature = file_signature(file)
         entries = tomllib.loads(file.read_text(encoding="utf-8")).get("callers", {})
     except OSError as error:
         raise InvalidInputError(
@@ -245,11 +245,6 @@ def _fault(name: str, entry: Any) -> str:
     if not any(entry.get(kind) for kind in ("sha256", "certificates", "subjects")):
         return "it has neither a token nor a certificate nor a subject"
     return "" if all(map(_SHA256.fullmatch, entry.get("sha256", ()))) else "sha256 is 64 hexadecimal digits, lower case"
-
-
-def _signature(file: Path) -> tuple[int, int, int]:
-    stat = file.stat()
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 def _check_role(caller: Caller, role: Role, what: str) -> None:

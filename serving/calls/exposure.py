@@ -9,6 +9,7 @@ from interfere.client.credentials import expiry_of
 from interfere.client.local_tokens import LOOPBACK
 from interfere.config import Settings
 from interfere.errors import InvalidInputError
+from interfere.file_writing import file_signature
 
 _log = logging.getLogger(__name__)
 
@@ -47,13 +48,13 @@ def server_credentials(settings: Settings) -> grpc.ServerCredentials:
     """
     files = [each for each in (settings.tls_key, settings.tls_certificate, settings.tls_client_ca) if each is not None]
     served = _configuration(files)
-    seen = refused = [_signature(each) for each in files]
+    seen = refused = [file_signature(each) for each in files]
 
     def changed() -> grpc.ServerCertificateConfiguration | None:
         """Return the new configuration where a file has changed; None goes on with the present one."""
         nonlocal seen, refused
         try:
-            now = [_signature(each) for each in files]
+            now = [file_signature(each) for each in files]
             if now == seen:
                 return None
             configuration = _configuration(files)
@@ -90,8 +91,3 @@ def _configuration(files: list[Path]) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration(
         [(key, certificate)], root_certificates=authorities[0] if authorities else None
     )
-
-
-def _signature(file: Path) -> tuple[int, int, int]:
-    stat = file.stat()
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino

@@ -112,10 +112,10 @@ def serve(
     """
     from interfere.config import SHIPPED_GPU_MODEL, load_settings
     from interfere.serving.calls.exposure import is_local
-    from interfere.serving.calls.local_tokens import LocalTokens
+    from interfere.serving.calls.tokens import LocalTokens
     from interfere.serving.commands.serve import configure, tell_service_manager
     from interfere.serving.server import start_server
-    from interfere.serving.workers.memory import leave_out_what_stays, return_freed_memory
+    from interfere.serving.workers.fork_server import leave_out_what_stays, return_freed_memory
     from interfere.tracing import start_tracing
 
     settings = load_settings(

@@ -25,8 +25,7 @@ from interfere.serving.metrics import Metrics
 from interfere.serving.service import PolicyCore
 from interfere.serving.servicer import PolicyServicer
 from interfere.serving.state import load_served_model
-from interfere.serving.workers.fork_server import fork_until_closed
-from interfere.serving.workers.memory import leave_out_what_stays, return_freed_memory
+from interfere.serving.workers.fork_server import fork_until_closed, leave_out_what_stays, return_freed_memory
 from interfere.serving.workers.pool import Answered, Ask, Failed, Knowing
 from interfere.serving.workers.worker import AbandonedCalls
 from interfere.store.opening import StoreAddress, open_store, store_address

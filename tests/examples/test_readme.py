@@ -13,7 +13,7 @@ import pytest
 from interfere.client import PolicyClient
 from interfere.client.local_tokens import LocalToken
 from interfere.config import SHIPPED_MODEL, Settings
-from interfere.serving.calls.local_tokens import LocalTokens
+from interfere.serving.calls.tokens import LocalTokens
 from interfere.serving.server import RunningServer, start_server
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interfere.profiling.campaign_table import CampaignLabels, group_rows, pair_rows, raw_rows, write_campaign_table
-from interfere.profiling.intervals import BlockEstimate, log_half_width
+from interfere.profiling.schedule import BlockEstimate, log_half_width
 from interfere.records import JobProfile, MeasuredBlock, PairMeasurement, PairStatus
 from tests.profiling.sample_blocks import block, group_block
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from interfere.profiling.intervals import (
+from interfere.profiling.schedule import (
     BLOCK_ERROR,
     T_975,
     BlockEstimate,

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from interfere.profiling.intervals import log_half_width, mean_slowdown
-from interfere.profiling.schedule import block_estimates
+from interfere.profiling.schedule import block_estimates, log_half_width, mean_slowdown
 from interfere.profiling.slices import (
     CLOCKS_KEPT,
     BlockAnalysis,

@@ -17,12 +17,10 @@ from rich.console import Console
 from interfere.errors import UnfitError
 from interfere.reports.document import Document, Estimate, HeatMap, Lanes, LinePlot, RowPlot, Section, Table, cell_text
 from interfere.reports.html_page import html_page, write_html_page
-from interfere.reports.json_document import json_document
-from interfere.reports.markdown import markdown
-from interfere.reports.markup import Html, tag
 from interfere.reports.numbers import NBSP
-from interfere.reports.svg import lanes_plot, line_plot, linear_ticks, log_ticks, row_plot
+from interfere.reports.svg import Html, lanes_plot, line_plot, linear_ticks, log_ticks, row_plot, tag
 from interfere.reports.terminal import TerminalDocument
+from interfere.reports.text_forms import json_document, markdown
 from tests.reports.documents import EVERYTHING, FIGURES, HOSTILE, tables
 from tests.reports.html_tree import Tree
 

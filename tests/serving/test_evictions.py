@@ -32,7 +32,7 @@ from interfere.serving.profiles import MAX_VERSIONS
 from interfere.serving.server import RunningServer
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import load_served_model
-from interfere.serving.workers.memory import ARENAS
+from interfere.serving.workers.fork_server import ARENAS
 from interfere.store import decisions
 from interfere.store.sqlite.store import SqliteStore
 from tests.models import DEVICE_TYPE, WORKLOADS, profile
@@ -153,7 +153,7 @@ def living_profiles() -> int:
 
 HEAPS = """
 import ctypes, sys, threading
-from interfere.serving.workers.memory import return_freed_memory
+from interfere.serving.workers.fork_server import return_freed_memory
 if sys.argv[1] == "bounded":
     return_freed_memory()
 together = threading.Barrier(8)

@@ -21,7 +21,7 @@ from interfere.client.credentials import Credentials
 from interfere.config import Settings
 from interfere.errors import ForbiddenError, InvalidInputError, UnauthenticatedError
 from interfere.serving.calls.access import Access
-from interfere.serving.calls.issued_tokens import IssuedTokens
+from interfere.serving.calls.tokens import IssuedTokens
 from interfere.serving.commands.callers import app
 from interfere.serving.server import RunningServer
 from tests.serving.test_attacks import authority, certificate, snapshot

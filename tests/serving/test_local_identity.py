@@ -17,7 +17,7 @@ from interfere.client.local_tokens import ROLES, LocalToken, server_name
 from interfere.config import Settings
 from interfere.errors import ForbiddenError, InterfereError, UnauthenticatedError, UnfitError
 from interfere.serving.calls.access import Role
-from interfere.serving.calls.local_tokens import LocalTokens
+from interfere.serving.calls.tokens import LocalTokens
 from interfere.serving.server import RunningServer, start_server
 from tests.serving.test_attacks import snapshot
 from tests.waiting import PATIENCE_S
@@ -101,7 +101,7 @@ def test_a_group_of_a_role_may_read_its_token_alone(
 ) -> None:
     group = os.getgid()
     found = {"interfere-decide": group}
-    monkeypatch.setattr("interfere.serving.calls.local_tokens._group", found.get)
+    monkeypatch.setattr("interfere.serving.calls.tokens._group", found.get)
     server = start_server(settings, LocalTokens())
     folder = runtime / str(server.port)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o711, "members get through to their file, and cannot list"

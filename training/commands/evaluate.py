@@ -76,7 +76,7 @@ def evaluate(
     it ends, the folds that are done: interrupted, the same command goes on from there.
     """
     from interfere.reports.document import Document
-    from interfere.reports.markdown import markdown
+    from interfere.reports.text_forms import markdown
     from interfere.study.engine import Runner
     from interfere.study.engines.catalogue import engine_of
     from interfere.training.evaluation.cross_validation import FOLDS_FOLDER

@@ -47,7 +47,7 @@ from interfere.predict.onnx import load_model
 from interfere.predict.pair_intervals import PairIntervals, pair_interval_arrays
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
-from interfere.reports.markdown import markdown
+from interfere.reports.text_forms import markdown
 from interfere.strict_json import json_value
 from interfere.training.beliefs.publish import BeliefComparison
 from interfere.training.dataset import (

@@ -31,7 +31,7 @@ from interfere.file_writing import require_writable
 from interfere.protocols import PairEncoder
 from interfere.reports.document import Document, Part
 from interfere.reports.html_page import html_page
-from interfere.reports.markdown import markdown_table
+from interfere.reports.text_forms import markdown_table
 from interfere.strict_json import json_value
 from interfere.training.campaigns import CampaignRelation, alignment_texts
 from interfere.training.dataset import Dataset, PairRows, SourceTables

@@ -146,8 +146,7 @@ def card(
     from interfere.data.loading import table_folder
     from interfere.data.tables import read_table, table_digest
     from interfere.reports.html_page import write_html_page
-    from interfere.reports.json_document import json_document
-    from interfere.reports.markdown import markdown
+    from interfere.reports.text_forms import json_document, markdown
 
     folder = table_folder(table_name, work)
     table = read_table(folder)

@@ -10,7 +10,7 @@ import typer
 from interfere.commands.options import DEFAULT_WORK, Target, Work, connect
 from interfere.commands.output import JsonFlag, emit
 from interfere.commands.profile.console import Core, measuring_progress
-from interfere.records.probes import DEFAULT_PROBES
+from interfere.records.predictions import DEFAULT_PROBES
 from interfere.reports.document import Column, Part, Sentence, Table, Tone, text_table
 from interfere.reports.numbers import fixed, percent
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode

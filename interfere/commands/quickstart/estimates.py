@@ -22,7 +22,7 @@ from enum import StrEnum
 from statistics import fmean, variance
 from typing import NamedTuple
 
-from interfere.profiling.intervals import NORMAL_975, T_975
+from interfere.profiling.schedule import NORMAL_975, T_975
 from interfere.records import PairMeasurement, PairStatus
 
 NORMAL_95 = 1.645  # a prediction's interval holds 90 %

@@ -29,8 +29,8 @@ from interfere.reports.document import (
     table_of,
     with_code,
 )
-from interfere.reports.markdown import markdown
 from interfere.reports.numbers import COUNT, DURATION, TIMES, fixed, format_date, percent
+from interfere.reports.text_forms import markdown
 from interfere.sharing_modes import CPU_MODES, DEFAULT_MODE
 
 CARD_FILE = "card.md"

@@ -38,8 +38,8 @@ from interfere.errors import ConflictError, UnfitError
 from interfere.records import PairStatus
 from interfere.reports import document as doc
 from interfere.reports.document import Code, Column, Document, Items, Part, Section, Sentence
-from interfere.reports.markdown import markdown
 from interfere.reports.numbers import COUNT
+from interfere.reports.text_forms import markdown
 
 IMPORT_FILES = (JOBS_FILE, PAIRS_FILE, GROUPS_FILE, EXTRAS_FILE, TRACE_FILE, CLUSTERS_FILE, CARD_FILE)
 

@@ -22,9 +22,8 @@ from interfere.serving.adapters.round import Advisor, PlannedChanges, Reading, d
 from interfere.serving.adapters.settings import GIB
 from interfere.serving.adapters.slurm import scontrol
 from interfere.serving.adapters.slurm.jobs import GpuAddress, Node, SlurmJob
-from interfere.serving.adapters.slurm.scontrol import Edit, SlurmCommands
+from interfere.serving.adapters.slurm.scontrol import Edit, JobEnding, SlurmCommands, Spool
 from interfere.serving.adapters.slurm.settings import SlurmSettings
-from interfere.serving.adapters.slurm.spool import JobEnding, Spool
 from interfere.serving.adapters.windows import Place, Run
 
 _log = logging.getLogger("interfere.slurm")

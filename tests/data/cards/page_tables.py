@@ -9,7 +9,7 @@ from interfere.data.cards.table_page import table_document
 from interfere.data.tables import Table
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
 from interfere.reports.html_page import html_page
-from interfere.reports.markdown import markdown
+from interfere.reports.text_forms import markdown
 from tests.data.sample_table import JOBS, PAIRS, TABLE, WITH_GROUPS
 from tests.reports.html_tree import Element, Tree
 

@@ -13,7 +13,7 @@ from interfere.data.public_tables import public_tables
 from interfere.data.tables import read_table
 from interfere.data.traces import JobTrace, TraceJob, read_trace
 from interfere.errors import ConflictError, TableError, UnfitError
-from interfere.reports.markdown import markdown
+from interfere.reports.text_forms import markdown
 from tests.data.sample_table import TABLE
 
 FILE = SourceFile(path=Path("x.json"), sha256="0" * 64)

@@ -85,7 +85,7 @@ import ctypes, os, sys, threading
 from pathlib import Path
 from multiprocessing.connection import Connection
 from interfere.serving.workers.fork_server import fork_until_closed
-from interfere.serving.workers.memory import return_freed_memory
+from interfere.serving.workers.fork_server import return_freed_memory
 import socket
 
 def resident_bytes():

@@ -12,7 +12,7 @@ import pytest
 from interfere.cli import main
 from interfere.data.tables import Table, write_table
 from interfere.errors import InvalidInputError, TableError, UnfitError
-from interfere.reports.markdown import markdown
+from interfere.reports.text_forms import markdown
 from interfere.study.engine import Runner
 from interfere.time_left import read_time_left
 from interfere.training.baselines import BASELINES

@@ -12,8 +12,8 @@ from interfere.records import Outcome, OutcomeKind, Progress
 from interfere.serving.adapters.observations import outcomes
 from interfere.serving.adapters.slurm.jobs import GpuAddress, Note, SlurmJob
 from interfere.serving.adapters.slurm.port import MAX_COMPANY, SETTLE_S, decided_jobs, runs
+from interfere.serving.adapters.slurm.scontrol import JobEnding, read_ending
 from interfere.serving.adapters.slurm.settings import SlurmSettings
-from interfere.serving.adapters.slurm.spool import JobEnding, read_ending
 from interfere.serving.adapters.windows import ColocationWindow, Residencies, Residency, colocation_windows, progress
 from tests.serving.adapters.slurm.facts import NOW, SETTINGS, node, pending, running
 

@@ -13,9 +13,8 @@ from interfere.errors import InvalidInputError, UnavailableError, UnfitError
 from interfere.progress import Writer
 from interfere.serving.adapters.slurm.command import one_instance
 from interfere.serving.adapters.slurm.jobs import GpuAddress
-from interfere.serving.adapters.slurm.scontrol import SlurmCommands, place
+from interfere.serving.adapters.slurm.scontrol import ENDINGS, SlurmCommands, Spool, place
 from interfere.serving.adapters.slurm.settings import SlurmSettings
-from interfere.serving.adapters.slurm.spool import ENDINGS, Spool
 from interfere.serving.adapters.windows import Place, Residency
 from tests.serving.adapters.slurm.cluster import FILES
 from tests.serving.adapters.slurm.facts import NOW, pending, running

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.serving.adapters.slurm.spool import Spool
+from interfere.serving.adapters.slurm.scontrol import Spool
 from interfere.serving.adapters.windows import Place, Residency
 from tests.serving.adapters.slurm.cluster import FILES, Cluster
 from tests.serving.adapters.slurm.facts import NOW, running

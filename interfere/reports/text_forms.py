@@ -1,12 +1,16 @@
-"""Renders a document for programs: one JSON value, in which numbers are numbers in the unit that their column names."""
+"""Renders a document as Markdown, for the cards beside tables and models, and as JSON, for programs.
 
-from collections.abc import Sequence
+Markdown leaves figures out. In JSON numbers are numbers, in the unit that their column names.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
 from interfere.reports.document import (
     Cell,
+    Code,
     Document,
     Folded,
     HeatMap,
@@ -17,11 +21,73 @@ from interfere.reports.document import (
     Sentence,
     Table,
     Terms,
+    Tiles,
     Toned,
+    Verbatim,
+    Words,
+    cell_text,
     words_text,
 )
-from interfere.reports.numbers import NumberFormat
+from interfere.reports.numbers import DASH, NBSP, NumberFormat
 from interfere.strict_json import json_value
+
+
+def markdown(document: Document) -> str:
+    """Return the document as Markdown."""
+    blocks = [f"# {_words(document.title)}", *_blocks(document.parts, level=2)]
+    return "\n\n".join(blocks).replace(NBSP, " ") + "\n"
+
+
+def _blocks(parts: tuple[Part, ...], level: int) -> Iterator[str]:
+    for part in parts:
+        match part:
+            case Section():
+                yield f"{'#' * level} {part.title}"
+                yield from _blocks(part.parts, level + 1)
+            case Sentence():
+                yield " ".join(filter(None, (f"**{part.lead}**" if part.lead else "", _words(part.text))))
+            case Items():
+                marks = (f"{k}." if part.ordered else "-" for k in range(1, len(part.items) + 1))
+                yield "\n".join(f"{mark} {_words(item)}" for mark, item in zip(marks, part.items, strict=True))
+            case Terms():
+                yield "\n".join(f"- {name}: {_words(text or DASH)}" for name, text in part.entries)
+            case Verbatim():
+                yield f"```\n{part.text}\n```"
+            case Tiles():
+                lines = (
+                    f"- {tile.text} {tile.label}{f' ({tile.detail})' if tile.detail else ''}" for tile in part.tiles
+                )
+                yield "\n".join(lines)
+            case Table():
+                yield markdown_table(part)
+            case Folded():
+                yield from _blocks(part.parts, level)
+
+
+def _words(words: Words) -> str:
+    pieces = (words,) if isinstance(words, str) else words
+    return "".join(f"`{piece}`" if isinstance(piece, Code) else piece for piece in pieces)
+
+
+def markdown_table(table: Table) -> str:
+    """Return a table alone as Markdown."""
+    rules = ("---:" if column.form is not None else "---" for column in table.columns)
+    lines = [_line(column.title for column in table.columns), f"|{'|'.join(rules)}|"]
+    for row in table.rows:
+        cells = zip(row, table.columns, strict=True)
+        lines.append(_line(_bold(cell_text(cell, column), isinstance(cell, Toned)) for cell, column in cells))
+    return "\n".join(lines)
+
+
+def _line(cells: "Iterator[str]") -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |"
+
+
+def _bold(text: str, is_bold: bool) -> str:
+    return f"**{text}**" if is_bold else text
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
 
 
 def json_document(document: Document) -> dict[str, Any]:
