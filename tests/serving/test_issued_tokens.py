@@ -159,7 +159,7 @@ def test_keys_at_an_address_are_fetched_again_for_a_new_key_and_stay_while_it_is
     authority(tmp_path, "site")
     certificate(tmp_path, "issuer", "site", "IP:127.0.0.1")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "site.pem"))
-    monkeypatch.setattr("interfere.serving.calls.issued_tokens.FETCH_S", 0.0)  # between two fetches: not now
+    monkeypatch.setattr("interfere.serving.calls.tokens.FETCH_S", 0.0)  # between two fetches: not now
     (tmp_path / "jwks.json").write_text(key_set(one=RSA_KEY))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "issuer.pem", tmp_path / "issuer.key")
