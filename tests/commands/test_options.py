@@ -27,6 +27,7 @@ MEANINGS = {
     "--device-type": "device type",
     "--draws": "traces",
     "--dry-run": "nothing",
+    "--engine": "where tasks run",
     "--every": "seconds between",
     "--exporter-delay": "export",
     "--file": "serve --callers",
