@@ -31,7 +31,8 @@ def next_decision_s(
         for job in snapshot.pending
         if job.id not in started
     ]
-    openings_s = [at_s for device in snapshot.devices for span in spans(device.windows) for at_s in span]
+    closing = (device.windows for device in snapshot.devices if device.windows)
+    openings_s = [at_s for windows in closing for span in spans(windows) for at_s in span]
     events_s = [*_predicted_ends_s(context, actions, slowdown_of), *(p.action.promised_by_s for p in promises)]
     events_s.append(snapshot.now_s + snapshot.limits.timing.slice_s)
     events_s += [at_s for at_s in (*last_starts_s, *openings_s) if math.isfinite(at_s) and at_s > snapshot.now_s]
@@ -44,8 +45,7 @@ def _predicted_ends_s(context: PlanningContext, actions: Sequence[Action], slowd
     stopped = {action.job_id for action in actions if action.kind in (ActionKind.PREEMPT, ActionKind.END)}
     jobs = [job for device in context.snapshot.devices for job in device.residents if job.id not in stopped]
     jobs += [job for job in context.snapshot.pending if job.id in starting]
-    return [
-        context.now_s + job.remaining_s * float(np.fmax(slowdown_of.get(job.id, math.nan), 1.0))
-        for job in jobs
-        if not math.isnan(job.remaining_s)
-    ]
+    told = [job for job in jobs if job.remaining_s >= 0]
+    remaining_s = np.array([job.remaining_s for job in told], dtype=np.float64)
+    slowdowns = np.array([slowdown_of.get(job.id, math.nan) for job in told], dtype=np.float64)
+    return list((context.now_s + remaining_s * np.fmax(slowdowns, 1.0)).tolist())

@@ -38,6 +38,8 @@ def predicted_slowdowns(context: PlanningContext, actions: Sequence[Action]) -> 
 
 
 def _without_residents(device: Device, departed: Collection[str]) -> Device:
+    if not any(job.id in departed for job in device.residents):
+        return device
     return replace(device, residents=tuple(job for job in device.residents if job.id not in departed))
 
 

@@ -32,7 +32,8 @@ from interfere.serving.servicer import PolicyServicer
 from interfere.serving.state import load_served_model
 from interfere.store.opening import open_store, store_address
 from interfere.v1 import policy_pb2 as pb
-from interfere.wire.converter import from_proto, to_proto
+from interfere.wire.converter import from_proto
+from interfere.wire.snapshots import SentSnapshots
 from tests.bench.processor_time import tree_cpu_s
 from tests.waiting import free_port
 
@@ -152,15 +153,19 @@ def profiled(case: str, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(store_address(str(Path(folder) / "store.db")))
         core = PolicyCore(model=model, store=store, metrics=Metrics(), time_budget_s=1.0)
-        servicer, profile = PolicyServicer(core), cProfile.Profile()
+        servicer, profile, sent = PolicyServicer(core), cProfile.Profile(), SentSnapshots()
         cluster = Cluster(case, model.manifest.workloads)
         for k in range(rounds + 1):
-            sent = to_proto(cluster.snapshot(), pb.MatchRequest).SerializeToString()
+            snapshot = cluster.snapshot()
+            request = sent.request(snapshot).SerializeToString()
             if k:
                 profile.enable()
-            answer = servicer.Match(pb.MatchRequest.FromString(sent), None).SerializeToString()
+            answer = pb.MatchResponse.FromString(
+                servicer.Match(pb.MatchRequest.FromString(request), None).SerializeToString()
+            )
             profile.disable()
-            cluster.advance(from_proto(Plan, pb.MatchResponse.FromString(answer)))
+            sent.keep(snapshot, answer.base_id)
+            cluster.advance(from_proto(Plan, answer))
         pstats.Stats(profile).sort_stats("cumulative").print_stats(70)
         store.close()
 

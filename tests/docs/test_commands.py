@@ -19,7 +19,6 @@ PAGES = (
     "docs/operations.md",
     "docs/gpu.md",
     "docs/own-tables.md",
-    "docs/benchmark.md",
     "docs/monitoring.md",
     "docs/whatif.md",
     "docs/architecture.md",

@@ -5,7 +5,6 @@ reads them: an objective of time, a deadline, a window, or the rule that guests 
 start is decided afterwards, in the order of the queue.
 """
 
-import math
 import struct
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -49,10 +48,7 @@ class JobKeys:
         """
         self._separate = custom_objective is not None and not rules_only
         fields = [*_NUMBERS] if rules_only else [*_COSTS, *_NUMBERS]
-        residents = (job for device in snapshot.devices for job in device.residents)
-        windows = any(device.windows for device in snapshot.devices)
-        timed = windows or any(not math.isnan(job.deadline_s) for job in (*snapshot.pending, *residents))
-        if timed or snapshot.limits.guest_ends_first:
+        if snapshot.limits.guest_ends_first or _has_windows_or_deadlines(snapshot):
             fields += _TIMES
         if not rules_only:
             fields += [name for name in objective_of(snapshot).required_fields if name not in fields]
@@ -62,6 +58,13 @@ class JobKeys:
     def of(self, job: Job) -> Hashable:
         """The key of a pending or running job."""
         return job.id if self._separate else (_NAMES(job), self._pack(*self._numbers(job)))
+
+
+def _has_windows_or_deadlines(snapshot: Snapshot) -> bool:
+    """Whether a device closes or a job has a deadline, which is never negative."""
+    residents = [job for device in snapshot.devices for job in device.residents if job.deadline_s >= 0]
+    waiting = [job for job in snapshot.pending if job.deadline_s >= 0]
+    return bool(residents or waiting or [device for device in snapshot.devices if device.windows])
 
 
 def job_classes(jobs: Iterable[Job], ranks: Sequence[Hashable], keys: JobKeys) -> tuple[tuple[Job, ...], ...]:

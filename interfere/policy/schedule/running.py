@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 
 import numpy as np
 
@@ -9,41 +10,53 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.device_class import DeviceClassMembers
 from interfere.policy.schedule.problem import Floats, RunningJobs
 from interfere.policy.schedule.timeline import EPSILON_S
-from interfere.records import Job, PairBatch
+from interfere.records import Device, Job, JobProfile, PairBatch
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
-SlowdownBeside = dict[tuple[str, str], float]
+SlowdownBeside = Mapping[tuple[str, str], float]
 """(job id, neighbour id) -> predicted median slowdown of the job; 1 for pairs that are absent."""
 
 
 def running_jobs(
-    context: PlanningContext,
-    classes: Sequence[DeviceClassMembers],
-    number_of: Mapping[str, int],
-    work_s: Mapping[str, Floats],
+    context: PlanningContext, classes: Sequence[DeviceClassMembers], number_of: Mapping[str, int], work_s: Floats
 ) -> tuple[RunningJobs, ...]:
     """Return the residents in groups that share devices, once for each class of devices that a group is on.
 
-    `number_of`: the number of each resident by id, `work_s` float64[c] its seconds alone on each class. A job may join
-    a group only where it is one or two jobs on exactly the same devices of one class.
+    `number_of`: the number of each resident by id, `work_s` float64[n, c] the seconds alone of each number on each
+    class. A job may join a group only where it is one or two jobs on exactly the same devices of one class.
     """
     class_of = {device_id: k for k, members in enumerate(classes) for device_id in members.device_ids}
     slowdowns = predicted_slowdowns_among_residents(context)
+    rows = work_s.tolist()
     groups = []
-    alone_s = {name: float(work_s[name][class_of[on[0].id]]) for name, on in context.resident_devices.items()}
-    for names in groups_on_shared_devices(context):
-        devices = {device.id for name in names for device in context.resident_devices[name]}
+    on_several: dict[str, tuple[Device, ...]] = {}  # the jobs that share devices with a job on several
+    for device in context.snapshot.devices:
+        if any(job.gpus > 1 for job in device.residents):
+            on_several |= {job.id: context.resident_devices[job.id] for job in device.residents}
+        elif device.residents:
+            k = class_of[device.id]
+            names = sorted([job.id for job in device.residents])
+            numbers = tuple([number_of[name] for name in names])
+            ends_s = _ends_on_one_device_s(names, [rows[number][k] for number in numbers], slowdowns)
+            is_joined = len(names) <= 2
+            groups.append(
+                RunningJobs(device_class=k, gpus=1, jobs=numbers, ends_s=tuple(ends_s), may_be_joined=is_joined)
+            )
+    for names in _groups_on_shared_devices(on_several):
+        devices_of = {name: {device.id for device in on_several[name]} for name in names}
+        devices = set().union(*devices_of.values())
         on_class: dict[int, int] = {}
         for device_id in devices:
             on_class[class_of[device_id]] = on_class.get(class_of[device_id], 0) + 1
-        same_devices = all(len(context.resident_devices[name]) == len(devices) for name in names)
+        same_devices = all(devices_of[name] == devices for name in names)
         same_size = all(context.residents[name].gpus == len(devices) for name in names)
-        ends_s = end_times_s(names, slowdowns, alone_s, context)
+        alone_s = {name: rows[number_of[name]][class_of[on_several[name][0].id]] for name in names}
+        numbers, ends_s = tuple(number_of[name] for name in names), _end_times_s(names, slowdowns, alone_s, devices_of)
         groups += [
             RunningJobs(
                 device_class=device_class,
                 gpus=gpus,
-                jobs=tuple(number_of[name] for name in names),
+                jobs=numbers,
                 ends_s=tuple(ends_s),
                 may_be_joined=same_devices and same_size and len(on_class) == 1 and len(names) <= 2,
             )
@@ -52,27 +65,46 @@ def running_jobs(
     return tuple(sorted(groups, key=lambda group: (group.jobs, group.device_class)))
 
 
-def groups_on_shared_devices(context: PlanningContext) -> list[list[str]]:
-    """Return the ids of the residents in groups that share devices, directly or through others, each group sorted."""
+def _groups_on_shared_devices(devices_of: Mapping[str, Sequence[Device]]) -> list[list[str]]:
+    """Return the names of jobs in groups that share devices, directly or through others, each group sorted."""
     group_of_device: dict[str, list[str]] = {}
-    for name, devices in context.resident_devices.items():
+    for name, devices in devices_of.items():
         touched = {id(group): group for device in devices if (group := group_of_device.get(device.id)) is not None}
         merged = [*(member for group in touched.values() for member in group), name]
         for member in merged:
-            group_of_device.update({device.id: merged for device in context.resident_devices[member]})
+            group_of_device.update({device.id: merged for device in devices_of[member]})
     groups = {id(group): group for group in group_of_device.values()}
     return [sorted(group) for group in groups.values()]
 
 
-def end_times_s(
-    names: Sequence[str], slowdowns: SlowdownBeside, alone_s: Mapping[str, float], context: PlanningContext
+def _ends_on_one_device_s(names: Sequence[str], alone_s: Sequence[float], slowdowns: SlowdownBeside) -> Sequence[float]:
+    """Seconds until each resident of one device ends, as `_end_times_s`; of one and of two without its loop."""
+    if len(names) == 1:
+        return [max(10 * EPSILON_S, alone_s[0])]
+    if len(names) == 2:
+        slowed = slowdowns.get((names[0], names[1]), 1.0), slowdowns.get((names[1], names[0]), 1.0)
+        together_s = [alone_s[0] * slowed[0], alone_s[1] * slowed[1]]
+        first = 0 if together_s[0] <= together_s[1] else 1
+        step_s = together_s[first]
+        ends_s = [0.0, 0.0]
+        ends_s[first] = max(10 * EPSILON_S, step_s)
+        left_s = max(0.0, alone_s[1 - first] - step_s / slowed[1 - first])
+        ends_s[1 - first] = max(10 * EPSILON_S, step_s + left_s)
+        return ends_s
+    return _end_times_s(names, slowdowns, dict(zip(names, alone_s, strict=True)), {name: {""} for name in names})
+
+
+def _end_times_s(
+    names: Sequence[str],
+    slowdowns: SlowdownBeside,
+    alone_s: Mapping[str, float],
+    devices_of: Mapping[str, set[str]],
 ) -> list[float]:
     """Seconds until each resident of a group ends: together until the first does, then the others, to the last alone.
 
     `alone_s`: seconds that each would still run alone. A job beside several is slowed down by the product of its
     slowdowns beside each.
     """
-    devices_of = {name: {device.id for device in context.resident_devices[name]} for name in names}
     left_s = {name: alone_s[name] for name in names}
     ends_s: dict[str, float] = {}
     now_s = 0.0
@@ -94,38 +126,56 @@ def end_times_s(
 
 
 def predicted_slowdowns_among_residents(context: PlanningContext) -> SlowdownBeside:
-    """Return the predicted slowdowns of jobs that share a device now, where the model knows both."""
-    pairs: dict[tuple[str, SharingMode], dict[tuple[str, str], tuple[Job, Job]]] = {}
+    """Return the predicted slowdowns of jobs that share a device now, where the model knows both.
+
+    Each pair of profiles is asked about once, however many jobs have them.
+    """
+    pairs_on: dict[tuple[str, SharingMode], list[tuple[Job, Job]]] = {}
     for device in context.snapshot.devices:
-        for job in device.residents:
-            for other in device.residents:
-                if other.id != job.id:
-                    pairs.setdefault((device.type, device.mode or DEFAULT_MODE), {})[job.id, other.id] = (job, other)
-    slowdowns: SlowdownBeside = {}
-    for (device_type, mode), members in pairs.items():
-        slowdowns |= _predicted(members, device_type, mode, context)
+        if len(device.residents) > 1:
+            pairs = pairs_on.setdefault((device.type, device.mode or DEFAULT_MODE), [])
+            pairs += [pair for pair in permutations(device.residents, 2) if pair[0].id != pair[1].id]
+    slowdowns: dict[tuple[str, str], float] = {}
+    for (device_type, mode), pairs in pairs_on.items():
+        medians = _predicted_medians(pairs, device_type, mode, context)
+        slowdowns |= {
+            (job.id, other.id): median
+            for (job, other), median in zip(pairs, medians, strict=True)
+            if not math.isnan(median)
+        }
     return slowdowns
 
 
-def _predicted(
-    pairs: Mapping[tuple[str, str], tuple[Job, Job]], device_type: str, mode: SharingMode, context: PlanningContext
-) -> SlowdownBeside:
-    """Return the predicted slowdowns of some pairs on one device type; absent where the model does not know."""
+def _predicted_medians(
+    pairs: Sequence[tuple[Job, Job]], device_type: str, mode: SharingMode, context: PlanningContext
+) -> Sequence[float]:
+    """Return the predicted slowdown of the first job of each pair; NaN where the model does not know."""
     extrapolate = context.limits.allow_extrapolation
-    profiles = {job.id: context.profile(job, device_type) for pair in pairs.values() for job in pair}
-    known = [pair for pair in pairs if profiles[pair[0]] is not None and profiles[pair[1]] is not None]
-    if not known or (context.predictor.knows(device_type, mode) and not extrapolate):
-        return {}
-    distinct = list({id(profile): profile for profile in profiles.values() if profile is not None}.values())
-    index_of = {id(profile): k for k, profile in enumerate(distinct)}
-    victim, neighbour = (np.array([index_of[id(profiles[pair[side]])] for pair in known]) for side in (0, 1))
+    if context.predictor.knows(device_type, mode) and not extrapolate:
+        return [math.nan] * len(pairs)
+    # 1. The profile of each kind of job, and the kinds of each pair.
+    kinds: dict[tuple[str, str], int] = {}
+    profiles: list[JobProfile | None] = []
+    for job in (job for pair in pairs for job in pair):
+        if (job.workload, job.profile_id) not in kinds:
+            kinds[job.workload, job.profile_id] = len(profiles)
+            profiles.append(context.profile(job, device_type))
+    kind_pairs = [
+        (kinds[job.workload, job.profile_id], kinds[other.workload, other.profile_id]) for job, other in pairs
+    ]
+    # 2. One question for each pair of kinds with profiles.
+    asked = [pair for pair in dict.fromkeys(kind_pairs) if profiles[pair[0]] and profiles[pair[1]]]
+    if not asked:
+        return [math.nan] * len(pairs)
+    used = sorted({kind for pair in asked for kind in pair})
+    place = {kind: k for k, kind in enumerate(used)}
     batch = PairBatch(
-        jobs=tuple(distinct),
-        victim=victim.astype(np.int64),
-        neighbour=neighbour.astype(np.int64),
+        jobs=tuple(profile for kind in used if (profile := profiles[kind])),
+        victim=np.array([place[victim] for victim, _ in asked], dtype=np.int64),
+        neighbour=np.array([place[neighbour] for _, neighbour in asked], dtype=np.int64),
         device_type=device_type,
         mode=mode,
         allow_extrapolation=extrapolate,
     )
-    median = context.predictor.predict_pairs(batch).median
-    return {pair: float(value) for pair, value in zip(known, median.tolist(), strict=True) if not np.isnan(value)}
+    median_of = dict(zip(asked, context.predictor.predict_pairs(batch).median.tolist(), strict=True))
+    return [median_of.get(pair, math.nan) for pair in kind_pairs]

@@ -55,6 +55,11 @@ def host_classes(context: PlanningContext, size: int, keys: JobKeys) -> tuple[Ho
             continue
         if len(residents) >= device_class.seats:
             continue
+        if len(residents) == 1:
+            kind = number.setdefault(keys.of(residents[0]), len(number))
+            place = HostPlace(devices=devices, residents=tuple(residents))
+            classes.setdefault((device_class, (kind,)), []).append(place)
+            continue
         of = {job.id: number.setdefault(keys.of(job), len(number)) for job in residents}
         ordered = tuple(sorted(residents, key=lambda job: of[job.id]))
         kinds = tuple(of[job.id] for job in ordered)
@@ -66,10 +71,18 @@ def host_classes(context: PlanningContext, size: int, keys: JobKeys) -> tuple[Ho
 
 
 def _shared_devices(context: PlanningContext, size: int) -> list[tuple[tuple[Device, ...], Sequence[Job]]]:
-    """Sets of `size` devices with the same residents, all of that size."""
+    """Sets of `size` devices with the same residents, all of that size; of single devices those with a free seat."""
+    if size == 1:
+        return [
+            ((device,), device.residents)
+            for device in context.snapshot.devices
+            if device.residents
+            and len(device.residents) < (device.seats or DEFAULT_SEATS)
+            and not [job for job in device.residents if job.gpus > 1]
+        ]
     found: dict[frozenset[str], tuple[Device, ...]] = {}
     for device in context.snapshot.devices:
-        if device.residents and all(job.gpus == size for job in device.residents):
+        if device.residents and not [job for job in device.residents if job.gpus != size]:
             ids = frozenset(job.id for job in device.residents)
             found[ids] = (*found.get(ids, ()), device)
     return [

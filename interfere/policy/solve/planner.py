@@ -90,14 +90,20 @@ def _plan_together(context: PlanningContext) -> Plan:
 
 
 def _outnumber_seats(snapshot: Snapshot) -> bool:
-    """Whether the pending jobs ask for more seats than are free, so that some have to wait whatever is decided.
+    """Whether the pending jobs ask for more seats than are free, or one for more devices, so that some have to wait
+    whatever is decided.
 
     The seats of a device that grants memory follow from its grants: with such a device the answer is no.
     """
     if not all(math.isnan(device.granule_bytes) for device in snapshot.devices):
         return False
-    free = sum((device.seats or DEFAULT_SEATS) - len(device.residents) for device in snapshot.devices)
-    return sum(job.gpus for job in snapshot.pending) > free
+    free = sum([(device.seats or DEFAULT_SEATS) - len(device.residents) for device in snapshot.devices])
+    if sum([job.gpus for job in snapshot.pending]) > free:
+        return True
+    largest = max(job.gpus for job in snapshot.pending)
+    if largest == 1 or sum([not device.residents for device in snapshot.devices]) >= largest:
+        return False
+    return not any(job.gpus == largest for device in snapshot.devices for job in device.residents)
 
 
 def _nothing_pending(context: PlanningContext) -> Plan:

@@ -1,0 +1,1 @@
+"""What the controller answers over HTTP: the mutating webhook, the scheduler extender, marks of sidecars, metrics."""
