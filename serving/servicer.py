@@ -25,9 +25,8 @@ from interfere.records import (
 )
 from interfere.records.checks import Inspection
 from interfere.records.record import read_each
-from interfere.serving.calls.fair_queue import current_caller
+from interfere.serving.calls.fair_queue import DecisionTurns, current_caller
 from interfere.serving.calls.host_paths import without_paths
-from interfere.serving.calls.turns import DecisionTurns
 from interfere.serving.listing import Decided, decision_in_numbers
 from interfere.serving.models.host import ModelHost
 from interfere.serving.predicting import advise_mode, predict_matrix, predict_pairs, suggest_probes

@@ -6,8 +6,7 @@ Peak rates are dense (no structured sparsity), at boost clock, as stated in the 
 
 import re
 
-from interfere.devices.gpus import DATA_CENTER_GPUS, WORKSTATION_GPUS, DeviceType
-from interfere.devices.mig import MIG_SLICES
+from interfere.devices.gpus import DATA_CENTER_GPUS, MIG_SLICES, WORKSTATION_GPUS, DeviceType
 from interfere.errors import NotFoundError
 from interfere.sharing_modes import CPU_MODES, SharingMode
 

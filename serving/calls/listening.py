@@ -43,12 +43,11 @@ from interfere.serving.calls.callers import (
     address_of,
 )
 from interfere.serving.calls.exposure import check_exposure, server_credentials
-from interfere.serving.calls.fair_queue import calling
+from interfere.serving.calls.fair_queue import CallQueues, calling
 from interfere.serving.calls.health import HEALTH, NOT_SERVING, SERVING, HealthService
 from interfere.serving.calls.host_paths import error_without_paths
 from interfere.serving.calls.tokens import IssuedTokens, LocalTokens
 from interfere.serving.calls.transfers import LargeRequests, Transfers
-from interfere.serving.calls.turns import CallQueues
 from interfere.serving.metrics import Metrics
 from interfere.time_budget import check_interruption, interruptible
 from interfere.tracing import annotate, received_call, span, trace_field

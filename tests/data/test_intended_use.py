@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from interfere.data.cards.dataset_card import Limitation, intended_uses
+from interfere.data.quality import Limitation, intended_uses
 from interfere.data.tables import Table
 from interfere.records import NAN, JobProfile, PairMeasurement
 from tests.data.cards.page_tables import card_text

@@ -141,8 +141,7 @@ def card(
     as_json: JsonFlag = False,
 ) -> None:
     """Describe a table: what was measured, where, and how far to trust it. Computed anew from its rows."""
-    from interfere.data.cards.dataset_card import CARD_FILE, dataset_card
-    from interfere.data.cards.table_page import table_document
+    from interfere.data.cards.dataset_card import CARD_FILE, dataset_card, table_document
     from interfere.data.loading import table_folder
     from interfere.data.tables import read_table, table_digest
     from interfere.reports.html_page import write_html_page

@@ -18,8 +18,8 @@ import typer
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit, err, out, progress_note
 from interfere.commands.quickstart.document import Findings
-from interfere.commands.quickstart.estimates import Knowledge, learn_between_runs, measured_slowdowns
 from interfere.commands.quickstart.pairings import (
+    Knowledge,
     MeasuringTime,
     Pairing,
     all_pairs,
@@ -29,6 +29,8 @@ from interfere.commands.quickstart.pairings import (
     directions,
     distinct_pairs,
     greedy_pairing,
+    learn_between_runs,
+    measured_slowdowns,
 )
 from interfere.commands.quickstart.stages import SHIPPED, Decision, Progress, Stages
 from interfere.errors import UnfitError

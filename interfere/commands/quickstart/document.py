@@ -4,8 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from interfere.commands.quickstart.estimates import Direction, Evidence, Interval, Knowledge
-from interfere.commands.quickstart.pairings import SLOWDOWN_CAP, Comparison, ComparisonRow, Verdict, directions
+from interfere.commands.quickstart.pairings import (
+    SLOWDOWN_CAP,
+    Comparison,
+    ComparisonRow,
+    Direction,
+    Evidence,
+    Interval,
+    Knowledge,
+    Verdict,
+    directions,
+)
 from interfere.commands.quickstart.stages import Decision
 from interfere.dashboard.decision_parts import explanation_parts
 from interfere.records import Explanation, PairMeasurement, PairStatus

@@ -20,8 +20,7 @@ from typing import IO, Any
 
 from interfere.client import PolicyClient
 from interfere.commands.output import progress_note
-from interfere.commands.quickstart.estimates import Slowdown, Slowdowns, predicted_slowdown
-from interfere.commands.quickstart.pairings import Pairing
+from interfere.commands.quickstart.pairings import Pairing, Slowdown, Slowdowns, predicted_slowdown
 from interfere.errors import InterfereError, UnfitError
 from interfere.file_writing import require_writable
 from interfere.installation import install_line

@@ -1,21 +1,35 @@
 """The dataset card of a table: what was measured, where and how, how far to trust it, and what it may be used for.
 
-A domain is a device type with a sharing mode and a metric. It is complete where most ordered pairs of its jobs were
-measured. Below that, the card says what is missing: two different jobs were never run together, only one direction was
-measured, or the pairs are too few for levels of their own.
+Two documents of one table: the card that lies beside its files, and the page, which adds a section of each domain, the
+jobs alone, where the rows come from, and a glossary. Law 1: names are shown as text, whatever they hold. Law 2: equal
+tables give equal documents, whatever the order of their rows.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
-from interfere.data.quality import MIN_ICC, TableQuality, domain_tables, group_quality, table_quality
+from interfere.data.cards.domain_section import MAX_SHOWN, PLAIN_NUMBER, domain_section, domain_title
+from interfere.data.cards.domain_summary import (
+    DomainSummary,
+    count_censored,
+    count_reasons,
+    domain_summaries,
+    with_sorted_rows,
+)
+from interfere.data.parquet import SCHEMA_VERSION
+from interfere.data.quality import (
+    MIN_ICC,
+    domain_tables,
+    group_quality,
+    intended_uses,
+    table_quality,
+)
 from interfere.data.tables import Table
 from interfere.devices import CPU_CORE
 from interfere.file_writing import write_atomically
-from interfere.records import GroupMeasurement, PairMeasurement
+from interfere.records import GroupMeasurement, PairMeasurement, PairStatus
 from interfere.reports import document as doc
 from interfere.reports.document import (
     Code,
@@ -25,11 +39,23 @@ from interfere.reports.document import (
     Part,
     Section,
     Sentence,
+    Tone,
     Words,
     table_of,
     with_code,
 )
-from interfere.reports.numbers import COUNT, DURATION, TIMES, fixed, format_date, percent
+from interfere.reports.numbers import (
+    BYTES,
+    COUNT,
+    DASH,
+    DURATION,
+    TIMES,
+    NumberFormat,
+    count_noun,
+    fixed,
+    format_date,
+    percent,
+)
 from interfere.reports.text_forms import markdown
 from interfere.sharing_modes import CPU_MODES, DEFAULT_MODE
 
@@ -132,11 +158,6 @@ def device_notes(table: Table) -> list[Sentence]:
     return [Sentence(text, lead=f"{lead}.") for lead, _, text in notes]
 
 
-class _DomainQuality(NamedTuple):
-    title: str
-    quality: TableQuality
-
-
 def quality_table(table: Table) -> doc.Table:
     """Return a table with the quality figures of each domain (device type, sharing mode and metric)."""
     domains = domain_tables(table) or (("all rows", table),)
@@ -151,7 +172,7 @@ def quality_table(table: Table) -> doc.Table:
             Column("past 2 ×", percent(), of="quality.over_two_frac"),
             Column("stolen p90", SHARE, of="quality.steal_p90"),
         ),
-        (_DomainQuality(title, table_quality(domain_table)) for title, domain_table in domains),
+        (SimpleNamespace(title=title, quality=table_quality(domain_table)) for title, domain_table in domains),
     )
 
 
@@ -207,16 +228,15 @@ def _machine_lines(table: Table, sources: Sequence[str]) -> list[Words]:
 
     Where group measurements are of another machine or date, a further line names those.
     """
-    pairs_on, pairs_day = _machines(table.pairs or table.groups), _day(table.pairs or table.groups)
+    pairs_on, pairs_day = (
+        _names((row.device_name for row in table.pairs or table.groups), "; ") or "unknown",
+        _day(table.pairs or table.groups),
+    )
     lines: list[Words] = [f"machine: {pairs_on}", f"measured: {pairs_day}; source: {', '.join(sources)}"]
-    groups_on, groups_day = _machines(table.groups), _day(table.groups)
+    groups_on, groups_day = _names((row.device_name for row in table.groups), "; ") or "unknown", _day(table.groups)
     if table.pairs and table.groups and (groups_on, groups_day) != (pairs_on, pairs_day):
         lines.append(f"groups: on {groups_on}, measured {groups_day}")
     return lines
-
-
-def _machines(rows: Sequence[PairMeasurement | GroupMeasurement]) -> str:
-    return "; ".join(sorted({row.device_name for row in rows if row.device_name})) or "unknown"
 
 
 def _day(rows: Sequence[PairMeasurement | GroupMeasurement]) -> str:
@@ -237,76 +257,201 @@ def write_card(path: Path, table: Table, *, command: str = "", note: str = "") -
     return path / CARD_FILE
 
 
-# --- what a domain may be used for ------------------------------------------------------------------------------------
+# --- the page of a table ----------------------------------------------------------------------------------------------
 
-MIN_PAIRS_ALONE = 10  # unordered pairs that a training of its own needs
-CALIBRATION_PAIRS = 20  # unordered pairs after which a domain's levels are its own, beside a large table of another
-DENSE_SHARE = 0.5  # of all ordered pairs, from which a completion of the matrix is worth its name
+HOW_TO_READ = (
+    (
+        "slowdown",
+        "time of a step beside the neighbour ÷ time of the same step alone. 1 × is no effect, 2 × is half the "
+        "speed. The row names who is slowed (victim), the column who runs beside it (neighbour).",
+    ),
+    (
+        "interval",
+        "the 95 % confidence interval of the mean over repeats. A row without one has too few repeats, or its "
+        "source gives none.",
+    ),
+    (
+        "ICC",
+        "intraclass correlation of single blocks, ICC(1,1): the share of the variance of log slowdown that lies "
+        "between pairs and not between repeats. 1 is perfect agreement, 0 is noise.",
+    ),
+    (
+        "additive R²",
+        "share of the variance of log slowdown that a number per victim and a number per neighbour "
+        "explain. Near 1, two numbers per job are enough; what they do not explain has to be measured in pairs.",
+    ),
+    ("unstable", "measured, but refused by a check of the measurement: kept with its reason, never imputed."),
+    ("infeasible", "the two jobs cannot share the device at all."),
+)
+# Facts that few tables have: a column appears where any job has one.
+OPTIONAL_COLUMNS: tuple[tuple[str, str, NumberFormat], ...] = (
+    ("static peak", "static_memory_peak_bytes", BYTES),
+    ("static step", "static_step_time_s", DURATION),
+    ("GPU busy", "gpu_util_frac", percent()),
+    ("memory busy", "memory_util_frac", percent()),
+    ("SM active", "sm_active_frac", percent()),
+    ("SM occupancy", "sm_occupancy_frac", percent()),
+    ("tensor active", "tensor_active_frac", percent()),
+    ("DRAM active", "dram_active_frac", percent()),
+    ("power, W", "power_w", fixed(0, quantity="W")),
+)
 
 
-class Limitation(StrEnum):
-    """A gap in a table, with the uses that it rules out."""
+def table_document(table: Table, *, sha256: str = "", notes: str = "") -> Document:
+    """Return the page of a table as a document.
 
-    SELF_PAIRS_ONLY = (
-        "only copies of one job were run together: may say whether a job shares with a copy of itself; says nothing "
-        "about two different jobs"
+    `sha256` is the checksum of the table, `notes` the text of its dataset card.
+    """
+    table = with_sorted_rows(table)
+    domains = domain_summaries(table)
+    parts: list[Part] = [Sentence(_summary(table), tone=Tone.LEAD), *device_notes(table)]
+    if len(domains) > 1:
+        parts.append(_overview(domains))
+    parts += [domain_section(domain, f"domain-{k}") for k, domain in enumerate(domains)]
+    if not domains and not table.groups:
+        parts.append(Sentence("The table holds profiles alone.", lead="No pairs.", tone=Tone.BAD))
+    parts += [
+        *_groups(table),
+        Section("Jobs alone", (_profiles(table),), anchor="jobs"),
+        Section("Provenance", _provenance(table, sha256, notes), anchor="provenance"),
+        Section("How to read this page", (doc.Terms(HOW_TO_READ),), anchor="how"),
+    ]
+    return Document(table.name or "table", tuple(parts))
+
+
+def _summary(table: Table) -> str:
+    rows = table.measurements
+    devices = sorted({job.device_type for job in table.jobs} | {row.device_type for row in rows})
+    modes = sorted({row.mode for row in rows})
+    on = f" on {', '.join(devices)}" if devices else ""
+    shared = f", shared by {', '.join(modes)}" if modes else ""
+    pairs = count_noun(len(table.pairs), "ordered pair")
+    groups = len({(row.members, row.device_type, row.mode, row.metric) for row in table.groups})
+    grouped = f" and {count_noun(groups, 'group')} of three and more" if groups else ""
+    jobs = count_noun(len({j.workload for j in table.jobs}), "job")
+    return f"{jobs}{on}{shared}: {pairs}{grouped}, measured {_dates(table)}."
+
+
+def _overview(domains: Sequence[DomainSummary]) -> doc.Table:
+    """Return a table with one row per domain, each linked to the domain's section."""
+    anchors = {id(domain): f"domain-{k}" for k, domain in enumerate(domains)}
+    columns = (
+        Column("domain", of=lambda domain: doc.Link(domain_title(domain), anchors[id(domain)])),
+        Column("jobs", COUNT, of=lambda domain: len(domain.names)),
+        *map(_status_column, PairStatus),
+        Column("not measured", COUNT, of="missing"),
+        *(Column(name, TIMES, of=f"quality.slowdown_{name}") for name in ("median", "p90", "max")),
+        Column("ICC", PLAIN_NUMBER, of="quality.icc"),
+        Column("additive R²", PLAIN_NUMBER, of="quality.additive_r2"),
     )
-    TOO_FEW_TO_TRAIN = (
-        "too few pairs for a model of its own: may calibrate the levels of a model that was trained on another device "
-        "type; rankings of pairs that were not measured are those of the other device type"
+    return table_of("Domains", columns, domains)
+
+
+def _status_column(status: PairStatus) -> Column:
+    """Return the column with the number of a domain's rows of a status."""
+    return Column(status.value, COUNT, of=lambda domain: domain.quality.count(status))
+
+
+def _groups(table: Table) -> list[Section]:
+    """Return a section on measured groups: counts and quality of each size, and the slowdown of every victim."""
+    if not table.groups:
+        return []
+    victims = table_of(
+        "Victims, the most slowed first",
+        (
+            Column("victim", of="victim"),
+            Column("company", of=lambda row: ", ".join(row.company)),
+            Column("device, mode", of=lambda row: f"{row.device_type}, {row.mode}"),
+            Column("slowdown", TIMES, of="slowdown"),
+            Column(
+                "95 % interval",
+                TIMES,
+                of=lambda row: doc.Range(row.lower, row.upper) if math.isfinite(row.lower) else math.nan,
+            ),
+            Column("status", of=lambda row: row.reason or row.status.value),
+        ),
+        sorted(table.groups, key=_most_slowed_first),
+        fold=MAX_SHOWN,
     )
-    LEVELS_BORROWED = (
-        "fewer pairs than levels of its own need: predictions lean on other tables, and their intervals are too narrow"
+    note = Sentence("Rows: one of each victim of each group. Company: the other jobs of its group.", tone=Tone.NOTE)
+    sizes, title = group_quality_section(table)[0].parts, "Victims, the most slowed first"
+    parts = (Items(tuple(group_counts(table))), *sizes, Section(title, (note, victims)))
+    return [Section("Groups of three and more", parts, anchor="groups")]
+
+
+def _most_slowed_first(row: GroupMeasurement) -> tuple[object, ...]:
+    """Return the sort key of a victim: the largest slowdown first, victims without a slowdown last."""
+    slowdown = math.inf if math.isnan(row.slowdown) else -row.slowdown
+    return slowdown, row.victim, row.company, row.device_type, row.mode, row.metric
+
+
+def _profiles(table: Table) -> Part:
+    """Return a table of the profiles of all jobs. A fact that no job has gets no column."""
+    if not table.jobs:
+        return Sentence("No profiles.", tone=Tone.NOTE)
+    optional = [
+        Column(name, form, of=field)
+        for name, field, form in OPTIONAL_COLUMNS
+        if any(math.isfinite(getattr(job, field)) for job in table.jobs)
+    ]
+    has_family = any(job.family for job in table.jobs)
+    return table_of(
+        "Profiles of jobs alone",
+        (
+            Column("workload", of="workload"),
+            Column("device", of="device_type"),
+            Column("step", DURATION, of="step_time_s"),
+            Column("sd", percent(1), of=lambda job: job.step_time_sd_s / job.step_time_s),
+            Column("busy", percent(), of="busy_frac"),
+            Column("peak memory", BYTES, of="memory_peak_bytes"),
+            Column("working set", BYTES, of="memory_working_set_bytes"),
+            *optional,
+            *([Column("family", of=lambda job: job.family or DASH)] if has_family else []),
+            Column("source", of="source"),
+        ),
+        table.jobs,
     )
-    ONE_DIRECTION = "most pairs were measured in one direction: what a job does to others is known of few"
-    NOISE = "repeated blocks disagree: training refuses it; measure longer blocks, or on a quieter machine"
-    NO_FACTS = "most jobs have no step time alone: jobs that were not measured in pairs cannot be told apart"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IntendedUse:
-    """The amount of measurements in a domain, and the uses that they support."""
-
-    domain: str  # device type, mode, and metric where several
-    jobs: int
-    measured: int  # valid ordered pairs
-    possible: int  # ordered pairs of its jobs
-    limitations: tuple[Limitation, ...]
-
-    def text(self) -> str:
-        """Return the measurements and their uses as a line of text."""
-        share = f"{self.measured} of {self.possible} ordered pairs of {self.jobs} jobs"
-        if self.limitations:
-            return f"{self.domain}: {share}. {'; '.join(self.limitations)}"
-        kind = "a completion of the matrix" if self.measured >= DENSE_SHARE * self.possible else "predictions"
-        return f"{self.domain}: {share}: may train a model of its own, for {kind} and for unseen jobs like these"
-
-
-def intended_uses(table: Table) -> tuple[IntendedUse, ...]:
-    """Return the intended use of each domain of a table, in order of the domains' names."""
-    return tuple(_of_domain(title, domain_table) for title, domain_table in domain_tables(table))
-
-
-def _of_domain(title: str, table: Table) -> IntendedUse:
-    pairs = table.ok_pairs
-    names = {name for pair in pairs for name in (pair.victim, pair.neighbour)}
-    ordered = {(pair.victim, pair.neighbour) for pair in pairs}
-    unordered = {tuple(sorted(pair)) for pair in ordered}
-    mixed = {(a, b) for a, b in ordered if a != b}
-    with_step_time = sum(job.step_time_s == job.step_time_s for job in table.jobs if job.workload in names)
-    found = []
-    if ordered and not mixed:
-        found.append(Limitation.SELF_PAIRS_ONLY)
-    if len(unordered) < MIN_PAIRS_ALONE:
-        found.append(Limitation.TOO_FEW_TO_TRAIN)
-    elif len(unordered) < CALIBRATION_PAIRS:
-        found.append(Limitation.LEVELS_BORROWED)
-    if mixed and 2 * sum((b, a) in mixed for a, b in mixed) < len(mixed):
-        found.append(Limitation.ONE_DIRECTION)
-    if table_quality(table).icc < MIN_ICC:
-        found.append(Limitation.NOISE)
-    if names and 2 * with_step_time < len(names):
-        found.append(Limitation.NO_FACTS)
-    return IntendedUse(
-        domain=title, jobs=len(names), measured=len(ordered), possible=len(names) ** 2, limitations=tuple(found)
+def _provenance(table: Table, sha256: str, notes: str) -> tuple[Part, ...]:
+    """Return where a table is from: sources, machines and dates, rows by status and reason, and its dataset card."""
+    rows, censored = table.measurements, count_censored(table)
+    beyond = f"{count_noun(censored, 'row')}: the true slowdown lies beyond the one given" if censored else "no row"
+    facts = (
+        ("table", table.name),
+        ("sha256 of its files", sha256),
+        ("schema version", str(SCHEMA_VERSION)),
+        ("source of the pairs and groups", _names(row.source for row in rows)),
+        ("source of the profiles", _names(job.source for job in table.jobs)),
+        ("campaign", _names(row.campaign for row in rows)),
+        ("machine", _names(row.device_name for row in rows)),
+        ("metric", _names(row.metric for row in rows)),
+        ("measured", _dates(table)),
+        ("censored", beyond),
     )
+    reasons = count_reasons(table)
+    parts: list[Part] = [doc.Terms(facts)]
+    if reasons:
+        columns = (
+            Column("status", of="status.value"),
+            Column("rows", COUNT, of="rows"),
+            Column("reason given (the first of its kind)", of=lambda each: each.reason or DASH),
+        )
+        grid = table_of("Rows by status and reason", columns, reasons)
+        parts.append(Section("Rows by status", (grid,)))
+    if notes:
+        parts.append(doc.Folded("The card written with the table", (doc.Verbatim(text=notes),)))
+    return tuple(parts)
+
+
+def _names(values: Iterable[str], between: str = ", ") -> str:
+    return between.join(sorted({value for value in values if value}))
+
+
+def _dates(table: Table) -> str:
+    """Return the first and the last day of the measurements in UTC, in words."""
+    times_s = [row.measured_at_s for row in table.measurements if math.isfinite(row.measured_at_s)]
+    if not times_s:
+        return "at an unknown time"
+    first, last = format_date(min(times_s)), format_date(max(times_s))
+    return first if first == last else f"{first} to {last}"

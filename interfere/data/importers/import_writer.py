@@ -15,12 +15,12 @@ from interfere.data.cards.dataset_card import (
     CARD_FILE,
     group_counts,
     group_quality_section,
-    intended_uses,
     quality_table,
 )
 from interfere.data.facts import STATIC_SUFFIX, combine_profiles
 from interfere.data.importers.import_result import ImportResult, SourceFile
 from interfere.data.public_tables import find_public_table, public_tables
+from interfere.data.quality import intended_uses
 from interfere.data.tables import (
     EXTRAS_FILE,
     GROUPS_FILE,

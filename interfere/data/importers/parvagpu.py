@@ -13,7 +13,7 @@ from typing import Any
 
 from interfere.data.importers.import_result import ImportResult, Notice, SourceFile, dropped, flagged
 from interfere.data.importers.strict_reading import CsvRow, read_csv
-from interfere.devices.mig import mig_slice_name
+from interfere.devices.gpus import mig_slice_name
 from interfere.errors import TableError
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, NAN, GroupMeasurement, JobProfile, PairMeasurement, PairStatus
 from interfere.sharing_modes import SharingMode

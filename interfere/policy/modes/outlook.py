@@ -20,7 +20,7 @@ from itertools import combinations_with_replacement, permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.devices.mig import MIG_COMPUTE_SLICES, mig_memory_eighths, mig_slice_name
+from interfere.devices.gpus import MIG_COMPUTE_SLICES, mig_memory_eighths, mig_slice_name
 from interfere.policy.modes.questions import JobToAdvise, slowdown_scenarios
 from interfere.records import NAN, Prediction, Source
 from interfere.records.mode_advice import (

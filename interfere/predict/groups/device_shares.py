@@ -11,7 +11,7 @@ from functools import cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.devices.mig import slices_within
+from interfere.devices.gpus import slices_within
 from interfere.predict.groups.composition import MAX_FURTHER, CopyShares
 from interfere.records import JobProfile
 

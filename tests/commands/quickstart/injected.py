@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from interfere.commands.quickstart.estimates import Direction
-from interfere.commands.quickstart.pairings import Pairing, all_pairs, directions
+from interfere.commands.quickstart.pairings import Direction, Pairing, all_pairs, directions
 from interfere.commands.quickstart.stages import Progress, Stages
 from interfere.errors import UnfitError
 from interfere.records import Action, ActionKind, Alternative, Explanation, PairMeasurement, PairStatus

@@ -2,10 +2,12 @@
 
 import pytest
 
-from interfere.commands.quickstart.estimates import Interval, Knowledge, Slowdown
 from interfere.commands.quickstart.pairings import (
     Comparison,
+    Interval,
+    Knowledge,
     MeasuringTime,
+    Slowdown,
     Verdict,
     all_pairs,
     choose_random_pairing,

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from interfere.commands.quickstart.estimates import (
+from interfere.commands.quickstart.pairings import (
     USUAL,
     BetweenRuns,
     Direction,
@@ -13,12 +13,13 @@ from interfere.commands.quickstart.estimates import (
     Interval,
     Knowledge,
     Slowdown,
+    all_pairs,
     difference,
+    directions,
     learn_between_runs,
     measured_slowdowns,
     predicted_slowdown,
 )
-from interfere.commands.quickstart.pairings import all_pairs, directions
 from tests.commands.quickstart.injected import NAMES, PAIRING, row
 
 EVERY = directions(all_pairs(NAMES))

@@ -2,8 +2,10 @@
 
 import pytest
 
-from interfere.commands.quickstart.estimates import Evidence, Knowledge, Slowdown
 from interfere.commands.quickstart.pairings import (
+    Evidence,
+    Knowledge,
+    Slowdown,
     all_pairings,
     all_pairs,
     comparison_row,

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from interfere.commands.quickstart.command import RunFolder, RunSettings, run_quickstart
 from interfere.commands.quickstart.document import Findings, quickstart_document
-from interfere.commands.quickstart.estimates import Direction
 from interfere.commands.quickstart.pairings import (
+    Direction,
     Verdict,
     all_pairs,
     choose_held_out,

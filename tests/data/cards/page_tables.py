@@ -4,8 +4,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 
-from interfere.data.cards.dataset_card import dataset_card
-from interfere.data.cards.table_page import table_document
+from interfere.data.cards.dataset_card import dataset_card, table_document
 from interfere.data.tables import Table
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
 from interfere.reports.html_page import html_page

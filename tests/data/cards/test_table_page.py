@@ -136,7 +136,7 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 from pathlib import Path
 from interfere.data.loading import shipped_table
-from interfere.data.cards.table_page import table_document
+from interfere.data.cards.dataset_card import table_document
 from interfere.data.tables import read_table
 from interfere.reports.html_page import write_html_page
 write_html_page(Path(sys.argv[1]), table_document(read_table(shipped_table("cpu"))))

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.cards.dataset_card import Limitation, intended_uses
 from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.import_writer import write_import
 from interfere.data.importers.parvagpu import import_parvagpu
 from interfere.data.public_tables import find_public_table
+from interfere.data.quality import Limitation, intended_uses
 from interfere.data.tables import read_table
 from interfere.devices import find_device_type
 from interfere.errors import TableError

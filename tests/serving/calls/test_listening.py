@@ -16,9 +16,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import UnavailableError
+from interfere.serving.calls.fair_queue import DecisionTurns
 from interfere.serving.calls.health import NOT_SERVING, SERVING
 from interfere.serving.calls.listening import SERVICE, listen
-from interfere.serving.calls.turns import DecisionTurns
 from interfere.serving.metrics import Metrics
 from interfere.serving.servicer import RoutedServicer
 from interfere.v1 import policy_pb2 as pb

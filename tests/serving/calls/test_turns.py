@@ -6,7 +6,7 @@ import time
 import pytest
 
 from interfere.errors import CancelledError, LimitError
-from interfere.serving.calls.turns import DecisionTurns
+from interfere.serving.calls.fair_queue import DecisionTurns
 from interfere.time_budget import interruptible
 from tests.waiting import PATIENCE_S, wait_until
 
