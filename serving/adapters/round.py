@@ -3,8 +3,6 @@
 A scheduler is a port of four methods (`SchedulerPort`); all other code is the same for every scheduler. Rounds are
 stateless: the memory of earlier rounds (places of jobs that have ended, ids that were reported) only saves work, or is
 read again after a restart. After an error a round does nothing more, and the scheduler places jobs by itself.
-
-`best_of_nodes` answers a scheduler that asks about each job separately and cannot wait for a round.
 """
 
 import logging
@@ -12,13 +10,13 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from interfere.client import PolicyClient
 from interfere.errors import InterfereError, InvalidInputError, UnavailableError
-from interfere.records import NAN, Action, Device, Job, Limits, Plan, Ranking
+from interfere.records import Action, Limits, Plan
 from interfere.serving.adapters.journal import Journal
 from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.observations import DecidedJob, Decision, Rejection, Reporter
@@ -30,7 +28,6 @@ from interfere.tracing import span, start_tracing
 _log = logging.getLogger("interfere.adapters")
 P = TypeVar("P", bound=Problem[Any])
 C = TypeVar("C")
-MAX_SITUATIONS = 512  # in one request; a node whose situations are beyond that is not ranked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,54 +219,3 @@ def stop_on_signals(stop: threading.Event | None = None) -> threading.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     return stop
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situations:
-    """Devices grouped by situation, that is by type and residents: one device of each situation, and the situations
-    of every node."""
-
-    devices: tuple[Device, ...]
-    of_node: Mapping[str, frozenset[str]]  # node → ids of devices
-
-
-def group_by_situation(offered: Iterable[Device]) -> Situations:
-    """Group devices with a free seat by type, memory, mode, seats and residents."""
-    devices: dict[str, Device] = {}
-    of_node: dict[str, set[str]] = {}
-    for device in offered:
-        residents = sorted(
-            (replace(job, id="r", elapsed_s=NAN) for job in device.residents), key=lambda job: job.workload
-        )
-        key = repr((device.type, device.memory_bytes, device.mode, device.seats, residents))
-        if key not in devices:
-            name = f"s{len(devices)}"
-            numbered = tuple(replace(job, id=f"{name}/{k}") for k, job in enumerate(residents))
-            devices[key] = replace(device, id=name, node="", pool="", residents=numbered)
-        of_node.setdefault(device.node, set()).add(devices[key].id)
-    return Situations(
-        devices=tuple(devices.values())[:MAX_SITUATIONS],
-        of_node={node: frozenset(ids) for node, ids in of_node.items()},
-    )
-
-
-def best_of_nodes(
-    client: PolicyClient, job: Job, situations: Situations, nodes: Sequence[str], limits: Limits
-) -> dict[str, Ranking]:
-    """Return, for every node with a situation, the ranking of its best situation for the job.
-
-    `nodes` already admit the job, so pools do not matter. Raises InterfereError where the server gives no answer.
-    """
-    if not situations.devices:
-        return {}
-    answer = client.rank(replace(job, pools=()), situations.devices, limits=limits)
-    ranked = {ranking.device_id: ranking for ranking in answer.rankings}
-    best: dict[frozenset[str], Ranking | None] = {}
-    for ids in {situations.of_node[node] for node in nodes if node in situations.of_node}:
-        best[ids] = min((ranked[each] for each in ids if each in ranked), key=_preference, default=None)
-    found = ((node, best[situations.of_node[node]]) for node in nodes if node in situations.of_node)
-    return {node: ranking for node, ranking in found if ranking is not None}
-
-
-def _preference(ranking: Ranking) -> tuple[bool, float]:
-    return not ranking.feasible, ranking.cost if ranking.feasible else 0.0

@@ -1,11 +1,9 @@
-"""A round of 1,000 gated pods on 500 nodes, and the extender's answers at 1,000 nodes of four GPUs."""
+"""A round of 1,000 gated pods on 500 nodes."""
 
-import json
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.serving.adapters.kubernetes.needs import need_kmock
@@ -14,12 +12,8 @@ need_kmock()
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
-from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
 from interfere.serving.adapters.kubernetes.controller import Controller
-from interfere.serving.adapters.kubernetes.https.extender import Extender
-from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
-from interfere.serving.http_server import Request
 from interfere.serving.server import start_server
 from tests.bench.history import record
 from tests.serving.adapters.kubernetes.conftest import SHIPPED, WORKLOADS, api_server
@@ -59,42 +53,3 @@ def test_one_round_of_a_thousand_pods(api_server: ApiServer, tmp_path: Path, mon
     print(record("kubernetes_round", figures))
     assert figures["first_round_cpu_s"] <= 5.0
     assert figures["next_round_writes"] == 0, "only changed pods are patched"
-
-
-def test_the_extender_at_a_thousand_nodes(tmp_path: Path) -> None:
-    chosen = settings()
-    nodes, pods, slices = [], [], []
-    for k in range(1000):
-        nodes.append(node(f"n{k}", gpus=4, hami=True))
-        for j in range(k % 5):
-            row = pod(f"r{k}-{j}", WORKLOADS[(k + j) % 4], source="hami", gated=False, nodeName=f"n{k}")
-            row["metadata"] |= {"uid": f"r{k}-{j}"}
-            row["metadata"]["annotations"][names.HAMI_ALLOCATED] = f"GPU-n{k}-{j},NVIDIA,8192,0:;"
-            pods.append(row)
-    state = cluster_state(chosen, pods, nodes, slices, [])
-    assert len(state.gpus) == 4000
-    running = start_server(Settings(model=SHIPPED, work=tmp_path / "work", port=0, grace_s=1.0))
-    with PolicyClient(running.address) as client:
-        extender = Extender(chosen, client, lambda: state)
-        extender.refresh()
-        arguments = {
-            "Pod": pod("p", source="hami", gated=False),
-            "Nodes": None,
-            "NodeNames": [f"n{k}" for k in range(1000)],
-        }
-        request = Request(body=json.dumps(arguments).encode(), address="127.0.0.1")
-        times: dict[str, list[float]] = {"filter": [], "prioritize": []}
-        cpu_s: list[float] = []  # of this process: extender, client and server
-        for k in range(220):
-            for name, spent in times.items():
-                begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
-                answer = getattr(extender, name)(request)
-                if k >= 20:
-                    spent.append(time.perf_counter() - begin_s)
-                    cpu_s.append(time.process_time() - begin_cpu_s)
-        assert len(answer.document) == 1000
-        situations = len(extender._known[0].devices) if extender._known else 0
-    running.stop()
-    figures = {f"{name}_p{q}_ms": 1e3 * float(np.percentile(each, q)) for name, each in times.items() for q in (50, 99)}
-    figures["cpu_p99_ms"] = 1e3 * float(np.percentile(cpu_s, 99))
-    print(record("kubernetes_extender", figures | {"situations": situations}))

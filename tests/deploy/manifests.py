@@ -14,7 +14,6 @@ VARIANTS = {"observe": (), "gate": ("mode=gate",)}
 HEADER = "# Generated: python -m tests.deploy.manifests. Change deploy/helm/interfere instead.\n"
 FULL = (
     "mode=gate",
-    "extender.enabled=true",
     "retrain.enabled=true",
     "retrain.data=/var/lib/interfere/table",
     "retrain.trackingUri=http://mlflow:5000",

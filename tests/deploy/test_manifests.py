@@ -43,22 +43,21 @@ def test_helm_finds_nothing_to_say() -> None:
 
 def test_with_identity_the_pods_show_the_tokens_that_the_server_knows(tmp_path: Path) -> None:
     keys = r'server.identity.keys=\{"keys": []\}'
-    objects = documents(render("server.identity.enabled=true", keys, "extender.enabled=true").stdout)
+    objects = documents(render("server.identity.enabled=true", keys).stdout)
     (files,) = (each["data"] for each in objects if each["metadata"]["name"] == "interfere-callers")
     (tmp_path / "callers.toml").write_text(files["callers.toml"])
     entries = read_callers(tmp_path / "callers.toml")[1]
     assert json.loads(files["jwks.json"]) == {"keys": []}
     specs = {name.partition("/")[2]: spec for name, spec in pod_specs(objects)}
-    for name in ("controller", "extender"):
-        spec = specs[f"interfere-{name}"]
-        assert entries[name]["subjects"] == [f"system:serviceaccount:interfere:{spec['serviceAccountName']}"]
-        (container,) = spec["containers"]
-        (variable,) = container["env"]
-        (mount,) = (each for each in container["volumeMounts"] if each["name"] == "server-token")
-        assert variable["value"] == f"{mount['mountPath']}/token"
-        (volume,) = (each for each in spec["volumes"] if each["name"] == "server-token")
-        (source,) = volume["projected"]["sources"]
-        assert source["serviceAccountToken"]["audience"] == "interfere"
+    spec = specs["interfere-controller"]
+    assert entries["controller"]["subjects"] == [f"system:serviceaccount:interfere:{spec['serviceAccountName']}"]
+    (container,) = spec["containers"]
+    (variable,) = container["env"]
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "server-token")
+    assert variable["value"] == f"{mount['mountPath']}/token"
+    (volume,) = (each for each in spec["volumes"] if each["name"] == "server-token")
+    (source,) = volume["projected"]["sources"]
+    assert source["serviceAccountToken"]["audience"] == "interfere"
     (server,) = specs["interfere-server"]["containers"]
     given = {each["name"].removeprefix("INTERFERE_").lower(): each["value"] for each in server["env"]}
     settings = load_settings(environ={f"INTERFERE_{name.upper()}": value for name, value in given.items()})
@@ -159,7 +158,7 @@ def test_every_command_of_a_container_is_one_that_the_program_takes(tmp_path) ->
     group = typer.main.get_command(app)
     objects = documents(render(*FULL).stdout)
     commands = [c["args"] for _, spec in pod_specs(objects) for c in spec["containers"] if c["args"][0] == "kubernetes"]
-    assert {arguments[1] for arguments in commands} == {"controller", "webhook", "release", "extender"}
+    assert {arguments[1] for arguments in commands} == {"controller", "webhook", "release"}
     for _, name, *arguments in commands:
         command = group.commands[name]  # type: ignore[attr-defined]
         _, unread, _ = command.make_parser(click.Context(command)).parse_args(list(arguments))

@@ -14,9 +14,9 @@ need_kmock()
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
 from interfere.serving.adapters.kubernetes.controller import Controller, controller_metrics
-from interfere.serving.adapters.kubernetes.https.webhook import CertificateKeeper
 from interfere.serving.adapters.kubernetes.releasing import release_for_good, release_pods
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
+from interfere.serving.adapters.kubernetes.webhook import CertificateKeeper
 from interfere.serving.server import RunningServer
 from tests.deploy.manifests import documents, render
 from tests.serving.adapters.kubernetes.conftest import api_server, controller, policy_server
@@ -31,7 +31,7 @@ from tests.serving.adapters.kubernetes.control_plane.api_server import (
 )
 from tests.serving.adapters.kubernetes.facts import DRIVER, pod, settings
 from tests.serving.adapters.kubernetes.worlds import two_nodes, wait_seen
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import wait_until
 
 __all__ = ["api_server", "controller", "policy_server"]  # fixtures
 Start = Callable[[KubernetesSettings], Controller]
@@ -124,18 +124,3 @@ def test_the_rights_of_the_release(api_server: ApiServer, monkeypatch: pytest.Mo
     done = release_for_good(ClusterApi(10.0, 100.0, 100), settings(), controller_metrics(), "interfere")
     assert (done.released, done.still_gated) == (3, 0)
     check(rules_of("interfere-release", "mode=gate"), api_server.calls)
-
-
-def test_the_extenders_rights(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    import threading
-
-    from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
-    from interfere.serving.adapters.kubernetes.port import GPU_PATHS
-
-    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
-    stop = threading.Event()
-    cluster = Cluster(ClusterApi(10.0, 100.0, 100), GPU_PATHS, stop)
-    cluster.start()
-    assert all(each.wait_listed(PATIENCE_S) for each in cluster.collections.values())
-    check(rules_of("interfere-extender", "extender.enabled=true"), api_server.calls)
-    stop.set()

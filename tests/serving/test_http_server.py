@@ -1,4 +1,4 @@
-"""Clients that open connections to the webhook, the extender or the metrics and send nothing, or some bytes."""
+"""Clients that open connections to the webhook, the marks or the metrics and send nothing, or some bytes."""
 
 import http.client
 import socket

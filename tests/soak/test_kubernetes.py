@@ -1,6 +1,8 @@
-"""kill -9 of controller replicas at random moments, with the API server and the policy server away now and then.
+"""kill -9 of the deciding controller at random moments, while clocks differ and the API server has faults of its own.
 
-Every pod is ungated and schedulable within its window and ten seconds, is bound once, and none is lost.
+Faults: it restarts, cuts watches, answers 410 to them and 409 to writes, and wants another token. Every pod is ungated
+and schedulable within its window and ten seconds, is bound once, none is lost, and most are placed by a decision: a
+dead leader costs its lease, not the window.
 """
 
 import os
@@ -22,7 +24,7 @@ from interfere.config import Settings
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.server import RunningServer, start_server
 from tests.serving.adapters.kubernetes.conftest import SHIPPED, WORKLOADS, api_server
-from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, POD, ApiServer
+from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, LEASE, POD, ApiServer
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import DRIVER, pod
 from tests.serving.adapters.kubernetes.worlds import two_nodes
@@ -30,18 +32,27 @@ from tests.waiting import PATIENCE_S
 
 __all__ = ["api_server"]  # a fixture
 ROUNDS = int(os.environ.get("SOAK_ROUNDS", "5"))  # make soak: 50
-WINDOW_S, SLACK_S = 6.0, 10.0
-COMMAND = [sys.executable, "-c", "from interfere.serving.adapters.kubernetes.command import app; app()"]
+WINDOW_S, SLACK_S = 20.0, 10.0
+LEAST_PLACED = 0.7  # of all pods
+SKEWS_S = (0.0, 45.0, -45.0)  # of the clocks of replicas
+APP = "from interfere.serving.adapters.kubernetes.command import app; app()"
+COMMAND = [sys.executable, "-c", APP]
+# gRPC compares its deadlines with the clock of the machine, which is not skewed.
+SKEWED = """
+import time, types, grpc, grpc._channel
+real = time.time
+grpc._channel.time = types.SimpleNamespace(**vars(time))
+time.time = lambda: real() + %s
+"""
 CONFIG = f"""
 mode = "gate"
 cluster = "c"
 device_class = "{DRIVER}"
 interval_s = 0.5
 window_s = {WINDOW_S}
-start_s = 3.0
+start_s = 10.0
 stale_s = 3.0
-lease_s = 3.0
-timeout_s = 3.0
+timeout_s = 10.0
 server = "127.0.0.1:%d"
 [device_types]
 "TEST-GPU" = "cpu-core"
@@ -56,22 +67,31 @@ class World:
         self.config = folder / "kubernetes.toml"
         self.config.write_text(CONFIG % policy.port)
         self.replicas: list[tuple[subprocess.Popen[bytes], Path]] = []  # with their logs
-        self.started = self.advised = 0
+        self.started = self.placed = 0
         self.created_s: dict[str, float] = {}
         self.schedulable_s: dict[str, float] = {}
         self.away_s = self.slowest_start_s = 0.0
 
     def start(self) -> None:
         """One more replica."""
-        command = [*COMMAND, "controller", "--config", str(self.config)]
+        skewed = SKEWED % SKEWS_S[self.started % len(SKEWS_S)]
+        command = [sys.executable, "-c", skewed + APP, "controller", "--config", str(self.config)]
         self.started += 1
         path = self.folder / f"controller-{self.started}.log"
         with path.open("ab") as log:
             environment = {**os.environ, "KUBECONFIG": str(self.api.kubeconfig)}
             self.replicas.append((subprocess.Popen(command, stdout=log, stderr=log, env=environment), path))
 
-    def kill(self, k: int) -> None:
-        """kill -9 of one replica, once the other lives: a process takes seconds to start on a busy machine."""
+    def leader(self) -> int:
+        """The replica that holds the lease; the first where nobody does."""
+        holders = [str(row["spec"].get("holderIdentity")) for row in self.api.rows(LEASE)]
+        pids = [f"_{process.pid}_" for process, _ in self.replicas]
+        return next((k for k, pid in enumerate(pids) if any(pid in holder for holder in holders)), 0)
+
+    def kill_leader(self) -> None:
+        """kill -9 of the replica that decides, once the other lives: a process takes seconds to start on a busy
+        machine."""
+        k = self.leader()
         _, log = self.replicas[1 - k]
         begin_s = time.monotonic()
         while b"gate c" not in log.read_bytes():
@@ -99,11 +119,43 @@ class World:
                     self.schedulable_s.setdefault(name, time.monotonic())
                 age_s = time.monotonic() - self.schedulable_s.get(name, time.monotonic())
                 if row["status"].get("phase") == "Running" and age_s > 2.0:
-                    self.advised += row["metadata"]["annotations"].get(names.DECISION) is not None
+                    self.placed += row["metadata"]["annotations"].get(names.STATE) == "placed"
                     self.api.delete(POD, "ml", name)
                     for each in needs & claims:
                         self.api.delete(CLAIM, "ml", each)
             time.sleep(0.1)
+
+
+def fault(world: World, rng: random.Random, k: int) -> None:
+    """One of the faults of the API server."""
+    kind, api = FAULTS[k % len(FAULTS)], world.api
+    if kind == "restart":
+        api.down()
+        time.sleep(1.5)
+        api.up()
+        world.away_s = max(world.away_s, 1.5)
+    elif kind == "watches are cut":
+        api.down()
+        api.up()
+    elif kind == "token":
+        api.rotate_token(f"token-{k}")
+    elif kind in ("409", "410"):
+        is_write = kind == "409"
+
+        def refuse(request: Any) -> int | None:
+            if is_write:
+                return 409 if request.method.value in ("PATCH", "POST", "PUT") and rng.random() < 0.3 else None
+            return 410 if request.params.get("watch") == "true" else None
+
+        api.kmock.fault = refuse
+        if not is_write:  # open watches go on else
+            api.down()
+            api.up()
+        world.watch(2.0)
+        api.kmock.fault = lambda request: None
+
+
+FAULTS = ("none", "restart", "409", "410", "token", "watches are cut")
 
 
 @pytest.fixture
@@ -128,15 +180,10 @@ def test_every_pod_is_schedulable_in_time_whoever_dies(
             for j in range(rng.randint(1, 3)):
                 world.submit(f"p{k}-{j}", rng.choice(WORKLOADS))
             world.watch(rng.uniform(0.0, 2.0))
-            world.kill(rng.randrange(2))
-            if k % 5 == 3:  # the API server is away, as during an upgrade of the control plane
-                api_server.down()
-                time.sleep(1.5)
-                api_server.up()
-                world.away_s = max(world.away_s, 1.5)
+            fault(world, rng, k)
+            world.kill_leader()
             world.watch(rng.uniform(0.0, 1.0))
             world.start()
-        world.watch(WINDOW_S + SLACK_S)
         end_s = time.monotonic() + PATIENCE_S
         while api_server.rows(POD) and time.monotonic() < end_s:
             world.watch(1.0)
@@ -154,10 +201,10 @@ def test_every_pod_is_schedulable_in_time_whoever_dies(
     assert late == {}, log
     uids = [uid for uid, _ in world.scheduler.bound]
     assert len(uids) == len(set(uids)) == len(world.created_s), log  # none twice, none lost
-    assert world.advised > 0, log
+    assert world.placed >= LEAST_PLACED * len(uids), (world.placed, len(uids), log)
     longest_s = max(world.schedulable_s[name] - created_s for name, created_s in world.created_s.items())
     print(
-        f"{ROUNDS} kills, {len(uids)} pods, {world.advised} advised, longest {longest_s:.1f} s of {WINDOW_S:g} s window"
+        f"{ROUNDS} kills, {len(uids)} pods, {world.placed} placed, longest {longest_s:.1f} s of {WINDOW_S:g} s window"
     )
 
 

@@ -76,7 +76,7 @@ def webhook(
     every: Annotated[float, typer.Option(help="Seconds between two looks at the certificates.")] = 15.0,
 ) -> None:
     """Gate pods that opted in, over TLS with certificates of its own."""
-    from interfere.serving.adapters.kubernetes.https.webhook import CertificateKeeper, review, until_ready
+    from interfere.serving.adapters.kubernetes.webhook import CertificateKeeper, review, until_ready
     from interfere.serving.adapters.round import repeat, stop_on_signals
     from interfere.serving.http_server import HttpServer, healthy
 
@@ -92,41 +92,6 @@ def webhook(
     progress_note(f"the webhook listens on {listener.port}")
     repeat("certificates", every, lambda: keeper.refresh(dt.datetime.now(dt.UTC)), stop)
     listener.stop()
-
-
-@app.command()
-def extender(
-    config: Config = None,
-    server: Server = None,
-    port: Annotated[int, typer.Option(help="Port of the extender.")] = 8080,
-) -> None:
-    """Answer kube-scheduler's filter and prioritize calls, for clusters that cannot gate."""
-    from interfere.client import PolicyClient
-    from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
-    from interfere.serving.adapters.kubernetes.https.extender import Extender
-    from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
-    from interfere.serving.adapters.kubernetes.port import GPU_PATHS
-    from interfere.serving.adapters.round import repeat, stop_on_signals
-    from interfere.serving.http_server import HttpServer, healthy
-
-    settings, api = _start(config, {"server": server})
-    stop = stop_on_signals()
-    cluster = Cluster(api, GPU_PATHS, stop)
-    cluster.start()
-    with PolicyClient(settings.server, timeout_s=0.4) as client:  # kube-scheduler waits for half a second
-        service = Extender(
-            settings, client, lambda: cluster_state(settings, *(cluster.read(path) for path in GPU_PATHS))
-        )
-        routes = {
-            ("POST", "/filter"): service.filter,
-            ("POST", "/prioritize"): service.prioritize,
-            ("GET", "/healthz"): healthy,
-        }
-        listener = HttpServer(routes, port)
-        listener.start()
-        progress_note(f"the extender listens on {listener.port}")
-        repeat("situations", settings.interval_s, service.refresh, stop)
-        listener.stop()
 
 
 @app.command()

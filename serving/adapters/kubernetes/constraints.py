@@ -6,7 +6,7 @@ never names a node that the scheduler would refuse.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from interfere.serving.adapters.kubernetes.objects.values import list_at, maps_at
 from interfere.serving.adapters.kubernetes.records import (
@@ -18,7 +18,19 @@ from interfere.serving.adapters.kubernetes.records import (
     SelectorTerms,
 )
 
-Kind = tuple[GpuSource | None, Constraints, DeviceRequest | None]
+
+class Kind(NamedTuple):
+    """What decides which GPUs a pod may use. Pods of equal kind may use the same GPUs."""
+
+    source: GpuSource | None
+    wanted: Constraints
+    request: DeviceRequest | None
+    is_capped: bool  # it needs to know its company: not where the kubelet chooses among GPUs in use
+
+    def may_use(self, gpu: Gpu, requests: frozenset[DeviceRequest], *, in_use: bool) -> bool:
+        """Whether a pod of this kind may use a GPU of a node that admits it. `requests`: that it may be given for."""
+        is_known = not (self.is_capped and in_use and gpu.siblings > 1)
+        return is_known and (self.request is None or self.request in requests)
 
 
 def admits(node: Node, wanted: Constraints) -> bool:
@@ -123,27 +135,30 @@ def free_resources(nodes: Iterable[Node], taken: Iterable[tuple[str, Constraints
 def pools(
     kinds: Iterable[Kind],
     nodes: Sequence[Node],
-    gpus: Iterable[Gpu],
+    gpus: Iterable[tuple[Gpu, bool]],
     free: Mapping[str, FreeResources],
     selected: Callable[[Gpu], frozenset[DeviceRequest]],
 ) -> tuple[dict[str, str], dict[Kind, tuple[str, ...]]]:
     """Return the pool of each GPU by its id, and the pools that each kind of pod may use.
 
-    `selected` returns the requests that a GPU may be given for. A kind of pod that fits nowhere has no pools.
+    `gpus`: each with whether it is in use. `selected` returns the requests that a GPU may be given for. A kind of pod
+    that fits nowhere has no pools.
     """
     kinds, records = list(dict.fromkeys(kinds)), {node.name: node for node in nodes}
     nodes_of: dict[tuple[str, GpuSource], frozenset[int]] = {}  # the kinds that a node admits
     members: dict[str, frozenset[int]] = {}  # the kinds that a GPU may be used by
-    for gpu in gpus:
+    for gpu, in_use in gpus:
         place = gpu.node, gpu.source
         if place not in nodes_of:
             nodes_of[place] = frozenset(
                 k
-                for k, (source, wanted, _) in enumerate(kinds)
-                if source is gpu.source and free[gpu.node].fits(wanted) and admits(records[gpu.node], wanted)
+                for k, kind in enumerate(kinds)
+                if kind.source is gpu.source
+                and free[gpu.node].fits(kind.wanted)
+                and admits(records[gpu.node], kind.wanted)
             )
         requests = selected(gpu)
-        members[gpu.id] = frozenset(k for k in nodes_of[place] if kinds[k][2] is None or kinds[k][2] in requests)
+        members[gpu.id] = frozenset(k for k in nodes_of[place] if kinds[k].may_use(gpu, requests, in_use=in_use))
     numbers = {each: f"pool-{k}" for k, each in enumerate(dict.fromkeys(members.values()))}
     allowed = {kind: tuple(name for each, name in numbers.items() if k in each) for k, kind in enumerate(kinds)}
     return {name: numbers[each] for name, each in members.items()}, allowed

@@ -10,7 +10,7 @@ Law: a device that a claim holds of which no known pod explains the use has an u
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -129,7 +129,11 @@ def build(
     taken = (pod for pod in state.pods if pod.uid not in hypothetical and not pod.ended)
     free = free_resources(state.nodes, ((_node_of(pod, now_s, settings), pod.constraints) for pod in taken))
     pool_of, allowed = pools(
-        (_kind(pod) for pod, _ in possible), state.nodes, (gpu for gpu, _ in devices), free, selected.requests
+        (_kind(pod) for pod, _ in possible),
+        state.nodes,
+        ((gpu, bool(residents)) for gpu, residents in devices),
+        free,
+        selected.requests,
     )
     pooled = [(pod, replace(job, pools=allowed[_kind(pod)])) for pod, job in possible]
     able = [(pod, job) for pod, job in pooled if job.pools]
@@ -189,7 +193,7 @@ def waited_long(pod: Pod, now_s: float) -> bool:
 
 
 def _kind(pod: Pod) -> Kind:
-    return pod.source, pod.constraints, pod.request
+    return Kind(pod.source, pod.constraints, pod.request, bool(pod.note(names.MAX_SLOWDOWN)))
 
 
 class _Selected:
@@ -240,15 +244,15 @@ def _impossible(advised: Iterable[tuple[Pod, Job]], state: ClusterState, selecte
     """Return the uids of the pods that no GPU of the cluster could take if it were empty."""
     nodes, full = {node.name: replace(node, usable=True) for node in state.nodes}, free_resources(state.nodes, ())
     largest: dict[Kind, float] = {}  # memory of the largest GPU that may be used; -1 without one
-    for source, wanted, request in {_kind(pod) for pod, _ in advised}:
-        admitting = {name for name, node in nodes.items() if full[name].fits(wanted) and admits(node, wanted)}
+    for kind in {_kind(pod) for pod, _ in advised}:
+        admitting = {n for n, node in nodes.items() if full[n].fits(kind.wanted) and admits(node, kind.wanted)}
         memories = [
             math.inf if math.isnan(gpu.memory_bytes) else gpu.memory_bytes
             for gpu in state.gpus
-            if gpu.source is source and gpu.node in admitting
-            if request is None or request in selected.requests(gpu)
+            if gpu.source is kind.source and gpu.node in admitting
+            if kind.may_use(gpu, selected.requests(gpu), in_use=False)
         ]
-        largest[source, wanted, request] = max(memories, default=-1.0)
+        largest[kind] = max(memories, default=-1.0)
     return {pod.uid for pod, job in advised if largest[_kind(pod)] < 0 or job.memory_peak_bytes > largest[_kind(pod)]}
 
 
@@ -317,7 +321,8 @@ def place_of(pod: Pod, claim: Claim | None, gpus: dict[tuple[str, ...], Gpu]) ->
         return gpus.get((pod.node, uuid))
     if pod.node and pod.source is GpuSource.HAMI and pod.note(names.HAMI_USE):
         return gpus.get((pod.node, pod.note(names.HAMI_USE)))
-    return gpus.get((pod.node, "gpu-0")) if pod.node and pod.source is GpuSource.NODE else None
+    gpu = gpus.get((pod.node, "gpu-0")) if pod.node and pod.source is GpuSource.NODE else None
+    return gpu if gpu is not None and gpu.siblings == 1 else None
 
 
 def gpu_index(gpus: Iterable[Gpu]) -> dict[tuple[str, ...], Gpu]:
@@ -338,7 +343,11 @@ def offered_gpus(
     default_bytes, held = claim_sizes(state.gpus).seat_bytes, read_allocations(state, hypothetical)
     pods_on, unclear = _pods_by_gpu(state, settings, now_s, hypothetical)
     offered: list[tuple[Gpu, tuple[Job, ...]]] = []
-    for gpu in state.gpus:
+    for gpus, on_node in _nodes_of_several(state, settings, now_s, hypothetical):
+        if gpus[0].node in usable:
+            jobs = [job_record(pod, default_bytes, now_s, settings) for pod in on_node]
+            offered += _kubelets_choice(gpus, on_node, jobs)
+    for gpu in (gpu for gpu in state.gpus if gpu.siblings == 1):
         pods = pods_on.get(gpu.id, [])
         residents = [_resident(pod, gpu, claim, default_bytes, now_s, settings) for pod, claim in pods]
         unknown = gpu.key in held.unknown or (gpu.node, gpu.source) in unclear or not all(residents)
@@ -349,6 +358,51 @@ def offered_gpus(
             offered.append((rest, tuple(resident for resident in residents if resident)))
     in_use = {*held.consumed, *(gpu.key for gpu in state.gpus if gpu.id in pods_on)}
     return _with_counters(offered, in_use)
+
+
+def _nodes_of_several(
+    state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str]
+) -> Iterator[tuple[list[Gpu], list[Pod]]]:
+    """Yield the nodes on which the kubelet chooses among several GPUs: their GPUs, and the pods that have one or were
+    sent there. A node with a pod of several GPUs is left out: which of them are left is not known."""
+    gpus_on: dict[str, list[Gpu]] = {}
+    for gpu in (gpu for gpu in state.gpus if gpu.siblings > 1):
+        gpus_on.setdefault(gpu.node, []).append(gpu)
+    pods_on: dict[str, list[Pod]] = {node: [] for node in gpus_on}
+    for pod in state.pods if gpus_on else ():
+        node = _node_of(pod, now_s, settings)
+        if node in pods_on and pod.source is GpuSource.NODE and not pod.ended and pod.uid not in hypothetical:
+            pods_on[node].append(pod)
+    for node, gpus in gpus_on.items():
+        if not any("several GPUs" in pod.all_special for pod in pods_on[node]):
+            yield gpus, pods_on[node]
+
+
+def _kubelets_choice(
+    gpus: Sequence[Gpu], pods: Sequence[Pod], jobs: Sequence[Job | None]
+) -> Iterator[tuple[Gpu, tuple[Job, ...]]]:
+    """Yield what a node on which the kubelet chooses has for one more pod on each of so many GPUs.
+
+    The device plugin gives the GPU that the fewest pods share. So with fewer pods than GPUs an idle one is sure, and
+    each counts as one seat. Otherwise a pod joins as many others as the least shared GPU has, and which ones is not
+    known: those of the most frequent workloads stand for them, with the memory of the largest. No company is offered
+    where a pod of the node has a cap, or says not what it runs.
+    Source: NVIDIA/k8s-device-plugin, internal/rm/allocate.go, distributedAlloc.
+    """
+    on_each, left = divmod(len(pods), len(gpus))
+    free = list(gpus[left:])
+    if not on_each:
+        yield from ((replace(gpu, seats=1), ()) for gpu in free)
+        return
+    known = [job for job in jobs if job is not None]
+    if on_each >= gpus[0].seats or len(known) < len(jobs) or any(pod.note(names.MAX_SLOWDOWN) for pod in pods):
+        return
+    often, largest_bytes = Counter(job.workload for job in known), max(job.memory_peak_bytes for job in known)
+    ordered = sorted(known, key=lambda job: (-often[job.workload], job.workload, job.id))
+    for k, gpu in enumerate(free):
+        company = ordered[k * on_each : (k + 1) * on_each]
+        residents = tuple(replace(job, memory_peak_bytes=largest_bytes) for job in company)
+        yield replace(gpu, seats=on_each + 1), residents
 
 
 def device_record(gpu: Gpu, residents: tuple[Job, ...], pool: str = "") -> Device:

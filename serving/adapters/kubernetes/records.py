@@ -21,7 +21,7 @@ class GpuSource(StrEnum):
 
     DRA = "dra"  # a ResourceSlice; the pod's claim selects the device
     HAMI = "hami"  # an annotation of the node; an annotation of the pod selects the device
-    NODE = "node"  # NVIDIA's device plugin on a node of one GPU; a nodeSelector selects the node
+    NODE = "node"  # NVIDIA's device plugin; a nodeSelector selects the node, and so the GPU where it has one
 
 
 class PodState(StrEnum):
@@ -90,6 +90,7 @@ class Gpu:
     counters: tuple[SharedCounter, ...] = ()  # DRA: that it consumes with other devices of its pool
     taints: tuple[tuple[str, str, str], ...] = ()  # DRA: key, value, effect of each that keeps new claims off it
     seats: int = 2  # pods that may be on it at once
+    siblings: int = 1  # NODE: GPUs of its node; where there are several, the kubelet chooses which one a pod gets
 
     @property
     def key(self) -> tuple[str, str, str]:

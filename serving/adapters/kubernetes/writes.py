@@ -65,6 +65,10 @@ def place(
     whole GPU: a neighbour that others place would break the cap.
     """
     pod, action = decision.job, decision.action
+    if gpu.siblings > 1:
+        reason = f"{action.reason}; which of the {gpu.siblings} GPUs of {gpu.node} it gets is the kubelet's choice"
+        action = replace(action, reason=reason)
+        decision = replace(decision, action=action)
     notes = decision_notes(decision, PodState.PLACED, now_s)
     notes[names.TRIES] = f"{number(pod.note(names.TRIES)) + 1:.0f}"
     selector = {}

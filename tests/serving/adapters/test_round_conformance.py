@@ -12,10 +12,9 @@ import pytest
 from interfere.client import PolicyClient
 from interfere.config import SHIPPED_MODEL, Settings
 from interfere.errors import InvalidInputError, UnavailableError
-from interfere.records import Limits
 from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.problem import STARTS
-from interfere.serving.adapters.round import Advisor, best_of_nodes, group_by_situation, one_round
+from interfere.serving.adapters.round import Advisor, one_round
 from interfere.serving.adapters.settings import AdapterSettings
 from interfere.serving.adapters.windows import CombinedMarks
 from interfere.serving.server import RunningServer, start_server
@@ -286,16 +285,3 @@ def test_starts_are_reported_once_and_a_restart_repeats_no_id(world: World, clie
     prefix = f"{advisor.port.name}/c/"
     ids = {entry.observation.observation_id for entry in client.observation_log(limit=1000).entries}
     assert sum(each.startswith(prefix) and each.endswith("/started") for each in ids) == 2 * DEVICES
-
-
-def test_one_job_is_answered_at_once(world: World, client: PolicyClient, away: PolicyClient) -> None:
-    port = world.advisor(client).port
-    (snapshot,) = [port.problem(scope).snapshot for scope in port.read().scopes]
-    situations = group_by_situation(snapshot.devices)
-    assert len(situations.devices) == 1, "all are empty and of one type"
-    nodes = sorted({device.node for device in snapshot.devices})
-    best = best_of_nodes(client, snapshot.pending[0], situations, [*nodes, "unknown"], Limits())
-    assert sorted(best) == nodes
-    assert all(ranking.feasible for ranking in best.values())
-    with pytest.raises(UnavailableError):
-        best_of_nodes(away, snapshot.pending[0], situations, nodes, Limits())

@@ -1,4 +1,4 @@
-"""GPUs that pods may share: of ResourceSlices, of HAMi's annotations, and of nodes of one GPU. Pure functions.
+"""GPUs that pods may share: of ResourceSlices, of HAMi's annotations, and of NVIDIA's device plugin. Pure functions.
 
 Law: no GPU is given that kube-scheduler would not allocate. A pool counts in its newest generation, as a whole, with
 unique names. Decisions name a node, so a device that several nodes reach gives no GPU. A request is rounded up to what
@@ -268,18 +268,14 @@ def largest_request(policy: Mapping[str, Any], part: float) -> float:
 
 
 def gpus_of_nodes(nodes: Iterable[JsonObject], settings: KubernetesSettings) -> tuple[Gpu, ...]:
-    """Return the GPUs that nodes register for HAMi, and of each node with a single GPU that NVIDIA's device plugin
-    shares, this GPU.
-
-    On a node with several GPUs of the device plugin the kubelet chooses the GPU, so such nodes are left out.
-    """
+    """Return the GPUs that nodes register for HAMi, and those that NVIDIA's device plugin shares."""
     gpus: list[Gpu] = []
     for row in nodes:
         node, register = (
             str(map_at(row, "metadata").get("name")),
             map_at(row, "metadata", "annotations").get(names.HAMI_REGISTER),
         )
-        gpus += _hami(node, str(register), settings) if register else _single(node, row, settings)
+        gpus += _hami(node, str(register), settings) if register else _of_device_plugin(node, row, settings)
     return tuple(gpus)
 
 
@@ -307,20 +303,26 @@ def _hami(node: str, register: str, settings: KubernetesSettings) -> Iterator[Gp
             )
 
 
-def _single(node: str, row: JsonObject, settings: KubernetesSettings) -> Iterator[Gpu]:
+def _of_device_plugin(node: str, row: JsonObject, settings: KubernetesSettings) -> Iterator[Gpu]:
+    """Yield the GPUs of a node that NVIDIA's device plugin shares among as many pods each."""
     labels = map_at(row, "metadata", "labels")
-    replicas = quantity(map_at(row, "status", "allocatable").get(names.GPU_RESOURCE))
-    if labels.get(names.GPU_COUNT) != "1" or not replicas >= 1:
+    count, shares = (
+        quantity(each)
+        for each in (labels.get(names.GPU_COUNT), map_at(row, "status", "allocatable").get(names.GPU_RESOURCE))
+    )
+    if not (count >= 1 and shares >= count):
         return
     strategy = {"mps": SharingMode.MPS, "time-slicing": SharingMode.TIMESLICE}.get(labels.get(names.GPU_STRATEGY, ""))
     product = str(labels.get(names.GPU_PRODUCT) or "gpu").removesuffix("-SHARED")
-    yield Gpu(
-        id=f"{node}/gpu-0",
-        node=node,
-        uuid="gpu-0",
-        source=GpuSource.NODE,
-        type=settings.device_type(product),
-        memory_bytes=quantity(labels.get(names.GPU_MEMORY_MIB, NAN)) * _MIB,
-        mode=strategy or settings.sharing_mode,
-        seats=min(settings.seats, int(replicas)),
-    )
+    for k in range(int(count)):
+        yield Gpu(
+            id=f"{node}/gpu-{k}",
+            node=node,
+            uuid=f"gpu-{k}",
+            source=GpuSource.NODE,
+            type=settings.device_type(product),
+            memory_bytes=quantity(labels.get(names.GPU_MEMORY_MIB, NAN)) * _MIB,
+            mode=strategy or settings.sharing_mode,
+            seats=min(settings.seats, int(shares // count)),
+            siblings=int(count),
+        )

@@ -42,7 +42,7 @@ def echo(request: Request) -> Answer:
     return Answer(text=request.address)
 
 
-def test_webhook_extender_and_controller_listen_on_both_families() -> None:
+def test_webhook_and_controller_listen_on_both_families() -> None:
     server = HttpServer({("GET", "/address"): echo}, 0)
     server.start()
     try:

@@ -16,9 +16,9 @@ from interfere.client import PolicyClient
 from interfere.errors import UnavailableError
 from interfere.serving.adapters.kubernetes import releasing
 from interfere.serving.adapters.kubernetes.controller import controller_metrics
-from interfere.serving.adapters.kubernetes.https.webhook import mutation
 from interfere.serving.adapters.kubernetes.objects.values import unix_s
 from interfere.serving.adapters.kubernetes.port import KubernetesPort
+from interfere.serving.adapters.kubernetes.webhook import mutation
 from interfere.serving.adapters.round import Advisor, one_round
 from interfere.serving.adapters.windows import CombinedMarks
 from interfere.serving.server import RunningServer

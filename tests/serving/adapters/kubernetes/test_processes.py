@@ -1,8 +1,6 @@
-"""Webhook, extender and release as processes of the real command: whoever is away, pods are scheduled."""
+"""Webhook and release as processes of the real command: whoever is away, pods are scheduled."""
 
-import http.client
 import itertools
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -17,7 +15,6 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 need_kmock()
 
 from interfere.serving.adapters.kubernetes import names
-from interfere.serving.server import RunningServer
 from tests.deploy.manifests import documents, render
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS
 from tests.serving.adapters.kubernetes.control_plane.admission import create_pod
@@ -91,34 +88,6 @@ def test_pods_are_gated_while_the_webhook_lives_and_scheduled_while_it_is_dead(
     api_server.patch(SECRET, "interfere", "interfere-webhook", {"data": empty})
     processes.wait_for(lambda: ca_bundle(api_server) != known)
     processes.wait_for(is_gated)
-
-
-def test_the_extender_answers_with_and_without_a_policy_server(
-    api_server: ApiServer, processes: Processes, policy_server: RunningServer, tmp_path: Path
-) -> None:
-    two_nodes(api_server, "hami")
-    arguments = {"Pod": pod("p", source="hami", gated=False), "Nodes": None, "NodeNames": ["n0", "n1"]}
-    for address in (policy_server.address, "127.0.0.1:1"):
-        config, port = tmp_path / "kubernetes.toml", free_port()
-        config.write_text(f'server = "{address}"\n[device_types]\n"TEST-GPU" = "cpu-core"\n')
-        process = processes.start("extender", "--config", str(config), "--port", str(port))
-
-        def ask(verb: str, to: int = port) -> Any:
-            connection = http.client.HTTPConnection("127.0.0.1", to, timeout=PATIENCE_S)
-            connection.request("POST", verb, json.dumps(arguments).encode(), {"Content-Type": "application/json"})
-            return json.loads(connection.getresponse().read())
-
-        def answers() -> bool:
-            try:
-                return bool(ask("/filter"))
-            except (OSError, ValueError):
-                return False
-
-        processes.wait_for(answers)
-        assert ask("/filter")["NodeNames"] == ["n0", "n1"]
-        assert {each["Host"] for each in ask("/prioritize")} == {"n0", "n1"}
-        process.terminate()
-        assert process.wait(PATIENCE_S) == 0
 
 
 def test_the_cron_job_releases_every_pod_when_the_controller_is_gone_for_good(

@@ -73,10 +73,12 @@ def test_gpus_of_hami_in_both_formats() -> None:
     ]
 
 
-def test_a_node_of_several_gpus_under_the_plain_device_plugin_gives_none() -> None:
-    assert gpus_of_nodes([node(gpus=2)], settings()) == ()
+def test_the_gpus_that_the_plain_device_plugin_shares() -> None:
     (gpu,) = gpus_of_nodes([node(gpus=1)], settings())
     assert (gpu.id, gpu.type, gpu.mode, gpu.seats) == ("n0/gpu-0", "cpu-core", "timeslice", 2)
+    several = gpus_of_nodes([node(gpus=2)], settings())
+    assert [(gpu.id, gpu.seats, gpu.siblings) for gpu in several] == [("n0/gpu-0", 2, 2), ("n0/gpu-1", 2, 2)]
+    assert gpus_of_nodes([node(gpus=2, replicas=0)], settings()) == ()
 
 
 @pytest.mark.parametrize(

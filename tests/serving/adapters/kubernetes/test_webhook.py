@@ -23,7 +23,7 @@ from interfere.errors import ConflictError, NotFoundError
 from interfere.serving import http_server
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-from interfere.serving.adapters.kubernetes.https.webhook import CertificateKeeper, Certificates, mutation, renew, review
+from interfere.serving.adapters.kubernetes.webhook import CertificateKeeper, Certificates, mutation, renew, review
 from interfere.serving.http_server import HttpServer
 from tests.serving.adapters.kubernetes.control_plane.admission import patched
 from tests.serving.adapters.kubernetes.control_plane.api_server import SECRET, WEBHOOK, ApiServer
