@@ -30,7 +30,13 @@ FULL = (
     "nodeSelector.role=system",
     "imagePullSecrets[0].name=registry",
     "tolerations[0].operator=Exists",
+    "grafanaDashboard.enabled=true",
+    "prometheusRule.enabled=true",
+    "priorityClassName=system-cluster-critical",
+    "controller.tlsSecret=marks-tls",
 )
+
+CERT_MANAGER = ("mode=gate", "certManager.enabled=true", "serviceMonitor.enabled=true")
 
 DATABASE = (
     *FULL,

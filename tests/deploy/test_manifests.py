@@ -9,18 +9,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 pytest.importorskip("kubernetes", reason="pip install -e '.[dev]'")
 
+from deploy.monitoring import BOARD, RULES
 from interfere.config import load_settings
 from interfere.serving.adapters.kubernetes.command import app
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.calls.access import read_callers
-from tests.deploy.manifests import CHART, DATABASE, FULL, KUSTOMIZE, VARIANTS, documents, expected, path_of, render
+from tests.deploy.manifests import (
+    CERT_MANAGER,
+    CHART,
+    DATABASE,
+    FULL,
+    KUSTOMIZE,
+    VARIANTS,
+    documents,
+    expected,
+    path_of,
+    render,
+)
 from tests.deploy.schema import findings
 from tests.deploy.tools import need
 
-CHOICES = {"default": (), "gate": ("mode=gate",), "full": FULL, "database": DATABASE}
+CHOICES = {"default": (), "gate": ("mode=gate",), "full": FULL, "database": DATABASE, "cert-manager": CERT_MANAGER}
 
 
 @pytest.fixture(scope="module", params=CHOICES)
@@ -142,6 +155,62 @@ def test_an_uninstall_releases_every_pod_before_anything_goes() -> None:
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
     assert "Job" not in {each["kind"] for each in documents(path_of("gate").read_text(encoding="utf-8"))}
     assert "Job" not in {each["kind"] for each in documents(render().stdout)}, "nothing is gated in mode observe"
+
+
+def test_nothing_of_a_release_outlives_it_but_the_store() -> None:
+    """Secret with the CA's key and Lease are objects of the chart; the volume of the store is named in the notes."""
+    objects = documents(render("mode=gate", "controller.journal.enabled=true").stdout)
+    kinds = {(each["kind"], each["metadata"]["name"]) for each in objects}
+    journal = ("PersistentVolumeClaim", "interfere-journal")
+    assert {("Secret", "interfere-webhook"), ("Lease", "interfere-controller"), journal} <= kinds
+    assert [each for each in objects if "helm.sh/resource-policy" in each["metadata"].get("annotations", {})] == []
+    notes = (CHART / "templates" / "NOTES.txt").read_text(encoding="utf-8")
+    assert "delete pvc" in notes
+
+
+def test_every_part_has_a_policy_probes_and_other_nodes(rendered: list[dict[str, Any]]) -> None:
+    selected = {
+        each["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"]
+        for each in rendered
+        if each["kind"] == "NetworkPolicy"
+    }
+    for each in (each for each in rendered if each["kind"] in ("Deployment", "StatefulSet")):
+        component = each["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"]
+        assert component in selected
+        spec = each["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        assert {"startupProbe", "livenessProbe"} <= set(container)
+        (term,) = spec["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+        assert term["podAffinityTerm"]["labelSelector"] == each["spec"]["selector"]
+        if component == "webhook":
+            assert container["lifecycle"]["preStop"] == {"sleep": {"seconds": 5}}
+
+
+def test_with_cert_manager_the_webhook_has_no_rights_and_trusts_its_issuer() -> None:
+    objects = documents(render(*CERT_MANAGER).stdout)
+    (configuration,) = [each for each in objects if each["kind"] == "MutatingWebhookConfiguration"]
+    certificates = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "Certificate"}
+    source = configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+    spec = certificates[source.removeprefix("interfere/")]
+    service = configuration["webhooks"][0]["clientConfig"]["service"]
+    assert f"{service['name']}.{service['namespace']}.svc" in spec["dnsNames"]
+    specs = dict(pod_specs(objects))
+    for name, secret in (("webhook", spec["secretName"]), ("controller", "interfere-marks-tls")):
+        pod = specs[f"Deployment/interfere-{name}"]
+        (volume,) = [each for each in pod["volumes"] if each["name"] == "tls"]
+        assert volume["secret"]["secretName"] == secret
+        assert "--certificates=/tls" in pod["containers"][0]["args"]
+    accounts = [s["name"] for each in objects if each["kind"].endswith("Binding") for s in each["subjects"]]
+    assert "interfere-webhook" not in accounts
+    assert "Secret" not in {each["kind"] for each in objects}
+
+
+def test_board_and_alerts_are_those_that_the_metrics_generate() -> None:
+    objects = documents(render(*FULL).stdout)
+    (board,) = [each for each in objects if each["metadata"]["name"] == "interfere-dashboard"]
+    assert board["data"]["interfere.json"] == BOARD.read_text(encoding="utf-8")
+    (rules,) = [each for each in objects if each["kind"] == "PrometheusRule"]
+    assert rules["spec"] == yaml.safe_load(RULES.read_text(encoding="utf-8"))
 
 
 def test_cron_jobs_never_overlap() -> None:

@@ -22,6 +22,7 @@ from tests.deploy.manifests import documents, render
 from tests.serving.adapters.kubernetes.conftest import api_server, controller, policy_server
 from tests.serving.adapters.kubernetes.control_plane.api_server import (
     CLAIM,
+    LEASE,
     POD,
     SECRET,
     TEMPLATE,
@@ -79,6 +80,8 @@ def test_the_controllers_rights(
     api_server: ApiServer, controller: Start, policy_server: RunningServer, mode: Mode
 ) -> None:
     two_nodes(api_server, "dra")
+    (lease,) = [each for each in documents(render(f"mode={mode}").stdout) if each["kind"] == "Lease"]
+    api_server.add(LEASE, lease | {"metadata": lease["metadata"] | {"namespace": "interfere"}})
     for k in range(2):
         api_server.add(POD, pod(f"p{k}", "request-server"))
     replica = controller(settings(mode=mode))

@@ -49,7 +49,7 @@ def prometheus(
     from interfere.monitoring.settings import duration_s
     from interfere.monitoring.watcher import Watcher, describe, watch
 
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = replace(settings, site=site)
     state_file = state or work / f"watch-{site}.json"
     source = PrometheusSource(url, settings, token_file=token_file)

@@ -3,8 +3,9 @@
 import datetime as dt
 import json
 import logging
+import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,11 +24,17 @@ if TYPE_CHECKING:
 
     KubernetesRound = Round[Pod, PodChange]
 
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 Config = Annotated[Path | None, typer.Option(help="TOML file with settings.")]
 Server = Annotated[str | None, typer.Option(help="Address of the policy server. Default: 127.0.0.1:50051.")]
 Placement = Annotated[str | None, typer.Option("--placement", help="What is done to pods: observe (default) or gate.")]
+
+
+Certificates = Annotated[
+    Path | None, typer.Option(help="Mounted folder with tls.crt and tls.key, read again when they change.")
+]
 
 
 @app.command()
@@ -39,6 +46,7 @@ def controller(
     interval: Annotated[float | None, typer.Option(help="Seconds between rounds. Default: 2.")] = None,
     journal: Annotated[Path | None, typer.Option(help="File of the journal that `report` sums up.")] = None,
     port: Annotated[int | None, typer.Option(help="Port of health, metrics and marks. Default: none.")] = None,
+    certificates: Certificates = None,
     once: Annotated[bool, typer.Option("--once", help="One round that changes nothing, then stop.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -58,7 +66,7 @@ def controller(
             return
         stop_on_signals(replica.stop)
         if settings.metrics_port:
-            replica.serve(settings.metrics_port)
+            replica.serve(settings.metrics_port, certificates=certificates)
         progress_note(f"{settings.mode.value} {settings.cluster} every {settings.interval_s:g} s; {settings.server}")
         replica.run(lambda done: _print_round(done, as_json=as_json))
 
@@ -73,24 +81,38 @@ def webhook(
         list[str] | None,
         typer.Option(help="One more name or address of the certificate: of the configuration's `url`, if it has one."),
     ] = None,
+    certificates: Certificates = None,
     every: Annotated[float, typer.Option(help="Seconds between two looks at the certificates.")] = 15.0,
 ) -> None:
-    """Gate pods that opted in, over TLS with certificates of its own."""
-    from interfere.serving.adapters.kubernetes.webhook import CertificateKeeper, review, until_ready
+    """Gate pods that opted in, over TLS with certificates of its own, or with mounted ones."""
+    from interfere.serving.adapters.kubernetes.webhook import (
+        CertificateKeeper,
+        MountedCertificates,
+        review,
+        until_ready,
+    )
     from interfere.serving.adapters.round import repeat, stop_on_signals
     from interfere.serving.http_server import HttpServer, healthy
 
-    settings, api = _start(config, {})
-    keeper, stop = CertificateKeeper(api, settings.namespace, name, configuration, hosts=host or ()), stop_on_signals()
-    until_ready(keeper, stop)
+    stop = stop_on_signals()
+    refresh: Callable[[], object]
+    if certificates is not None:
+        settings = _settings(config, {})
+        mounted = MountedCertificates(certificates)
+        tls, refresh = mounted.context, mounted.refresh
+    else:
+        settings, api = _start(config, {})
+        keeper = CertificateKeeper(api, settings.namespace, name, configuration, hosts=host or ())
+        until_ready(keeper, stop)
+        tls, refresh = keeper.context, lambda: keeper.refresh(dt.datetime.now(dt.UTC))
     routes = {
         ("POST", "/mutate"): lambda request: review(request, settings),
         ("GET", "/healthz"): healthy,
     }
-    listener = HttpServer(routes, port, tls=keeper.context)
+    listener = HttpServer(routes, port, tls=tls)
     listener.start()
     progress_note(f"the webhook listens on {listener.port}")
-    repeat("certificates", every, lambda: keeper.refresh(dt.datetime.now(dt.UTC)), stop)
+    repeat("certificates", every, refresh, stop)
     listener.stop()
 
 
@@ -143,17 +165,22 @@ def report(
 def sidecar(
     spool: Annotated[Path, typer.Option("--marks", help="File that the job marks its steps in.")],
     controller: Annotated[str, typer.Option(help="HOST:PORT of the controller's headless Service.")],
+    authority: Annotated[
+        Path | None, typer.Option("--ca", help="CA certificate of the controller, where it answers over TLS.")
+    ] = None,
     every: Annotated[float, typer.Option(help="Seconds between two deliveries.")] = 2.0,
 ) -> None:
     """Send a job's step marks to the controller; runs beside the job."""
     from interfere.serving.adapters.kubernetes.marks import SpoolSender, addresses, send_until_stopped
     from interfere.serving.adapters.round import stop_on_signals
 
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     host, _, port = controller.rpartition(":")
     if not host or not port.isdecimal():
         raise typer.BadParameter(f"controller: {controller!r} is no HOST:PORT; e.g. interfere-marks.interfere:8080")
-    send_until_stopped(SpoolSender(spool, lambda: addresses(host, int(port))), every, stop_on_signals())
+    tls = ssl.create_default_context(cafile=authority) if authority is not None else None
+    sender = SpoolSender(spool, lambda: addresses(host, int(port)), host=host, tls=tls)
+    send_until_stopped(sender, every, stop_on_signals())
 
 
 def document(done: "KubernetesRound") -> dict[str, Any]:
@@ -207,10 +234,15 @@ def _print_round(done: "KubernetesRound", *, as_json: bool) -> None:
         typer.echo(text(done))
 
 
-def _start(config: Path | None, given: Mapping[str, object]) -> "tuple[KubernetesSettings, ClusterApi]":
-    from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
+def _settings(config: Path | None, given: Mapping[str, object]) -> "KubernetesSettings":
     from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    settings = KubernetesSettings.load(config, given)
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    return KubernetesSettings.load(config, given)
+
+
+def _start(config: Path | None, given: Mapping[str, object]) -> "tuple[KubernetesSettings, ClusterApi]":
+    from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
+
+    settings = _settings(config, given)
     return settings, ClusterApi(settings.timeout_s, settings.writes_per_s, settings.burst)

@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from interfere.client import PolicyClient
 from interfere.serving.adapters.kubernetes.api_server.calls import CLASSES, SLICES, ClusterApi
@@ -21,6 +22,7 @@ from interfere.serving.adapters.kubernetes.port import PATHS, KubernetesPort
 from interfere.serving.adapters.kubernetes.records import Pod
 from interfere.serving.adapters.kubernetes.releasing import release_pods
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
+from interfere.serving.adapters.kubernetes.webhook import MountedCertificates
 from interfere.serving.adapters.kubernetes.writes import PodChange
 from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.round import Advisor, Round, repeat, run_rounds
@@ -29,6 +31,7 @@ from interfere.serving.http_server import Answer, HttpServer, Request, healthy
 
 _log = logging.getLogger("interfere.kubernetes")
 RELEASE_EVERY_S = 3.0
+CERTIFICATES_EVERY_S = 15.0
 
 
 def controller_metrics() -> AdapterMetrics:
@@ -73,8 +76,12 @@ class Controller:
             thread.join(self._settings.timeout_s)
         self._lease.release()
 
-    def serve(self, port: int, *, host: str = "") -> HttpServer:
-        """Start an HTTP server for health, metrics and marks."""
+    def serve(self, port: int, *, host: str = "", certificates: Path | None = None) -> HttpServer:
+        """Start a server for health, metrics and marks: over TLS where there is a folder of certificates, which are
+        read again when they change."""
+        mounted = MountedCertificates(certificates) if certificates is not None else None
+        if mounted is not None:
+            self._every("certificates", CERTIFICATES_EVERY_S, mounted.refresh)
         server = HttpServer(
             {
                 ("GET", "/healthz"): healthy,
@@ -83,6 +90,7 @@ class Controller:
             },
             port,
             host=host,
+            tls=mounted.context if mounted is not None else None,
         )
         server.start()
         return server

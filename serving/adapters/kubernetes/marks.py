@@ -11,6 +11,7 @@ import http.client
 import logging
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -89,8 +90,18 @@ def addresses(host: str, port: int) -> list[tuple[str, int]]:
 class SpoolSender:
     """Sends the lines of a job's spool file to every replica of the controller, each line once."""
 
-    def __init__(self, spool: Path, resolve: Callable[[], list[tuple[str, int]]], timeout_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        spool: Path,
+        resolve: Callable[[], list[tuple[str, int]]],
+        timeout_s: float = 5.0,
+        *,
+        host: str = "",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`host`: the name that the certificates of the replicas are for, where `tls` is given."""
         self._spool, self._resolve, self._timeout_s, self._offset = spool, resolve, timeout_s, 0
+        self._host, self._tls = host, tls
 
     def send(self) -> bool:
         """Send the lines that were appended since the last call. Returns False only where no replica accepted them."""
@@ -111,6 +122,9 @@ class SpoolSender:
     def _post(self, address: tuple[str, int], content: bytes) -> bool:
         connection = http.client.HTTPConnection(*address, timeout=self._timeout_s)
         try:
+            if self._tls is not None:
+                raw = socket.create_connection(address, self._timeout_s)
+                connection.sock = self._tls.wrap_socket(raw, server_hostname=self._host)
             connection.request("POST", "/marks", body=content)
             return connection.getresponse().status == 200
         except (OSError, http.client.HTTPException):

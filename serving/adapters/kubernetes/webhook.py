@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from interfere.errors import ConflictError, InterfereError, InvalidInputError, NotFoundError
+from interfere.errors import ConflictError, InterfereError, InvalidInputError, NotFoundError, UnfitError
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import MERGE, ClusterApi
 from interfere.serving.adapters.kubernetes.objects.reading import read_pod
@@ -248,6 +248,30 @@ class CertificateKeeper:
         for each in webhooks:
             each["clientConfig"] = {**(each.get("clientConfig") or {}), "caBundle": bundle}
         self._api.call("PUT", self._webhook, body=row)
+
+
+class MountedCertificates:
+    """Keeps a TLS context current with tls.crt and tls.key of a mounted folder, as cert-manager fills a Secret."""
+
+    def __init__(self, folder: Path) -> None:
+        """Load the certificate. Raises UnfitError where there is none."""
+        self._folder, self._used = folder, (b"", b"")
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Load the certificate where it has changed. Raises UnfitError, and keeps the previous one, where it cannot be
+        read."""
+        certificate, key = self._folder / "tls.crt", self._folder / "tls.key"
+        try:
+            current = certificate.read_bytes(), key.read_bytes()
+            if current != self._used:
+                self.context.load_cert_chain(certificate, key)
+        except (OSError, ssl.SSLError) as error:
+            remedy = "mount a Secret with tls.crt and tls.key"
+            raise UnfitError(f"no certificate ({error})", value=self._folder, remedy=remedy) from None
+        self._used = current
 
 
 def until_ready(keeper: CertificateKeeper, stop: threading.Event) -> None:

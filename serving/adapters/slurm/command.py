@@ -49,7 +49,7 @@ def advise(
     from interfere.serving.adapters.slurm.scontrol import SlurmCommands
     from interfere.serving.adapters.slurm.settings import SlurmSettings
 
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     given = {"server": server, "interval_s": interval, "window_s": window, "spool": spool, "metrics": metrics}
     settings, written = SlurmSettings.load(config, given), slurm_metrics()
     instance_lock = nullcontext() if dry_run else one_instance(settings.lock)

@@ -35,18 +35,33 @@ runAsNonRoot: true
 capabilities: {drop: [ALL]}
 {{- end }}
 {{- define "interfere.placement" -}}
-{{- with .Values.imagePullSecrets }}
+{{- with .root.Values.imagePullSecrets }}
 imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.nodeSelector }}
+{{- with .root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .root.Values.nodeSelector }}
 nodeSelector: {{ toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.tolerations }}
+{{- with .root.Values.tolerations }}
 tolerations: {{ toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.affinity }}
-affinity: {{ toYaml . | nindent 2 }}
+{{- if .root.Values.affinity }}
+affinity: {{ toYaml .root.Values.affinity | nindent 2 }}
+{{- else if .component }}
+affinity:              # one lost node takes one replica
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels: {{- include "interfere.selector" . | nindent 14 }}
 {{- end }}
+{{- end }}
+{{- define "interfere.marksSecret" -}}
+{{- if .Values.certManager.enabled }}{{ .Release.Name }}-marks-tls{{ else }}{{ .Values.controller.tlsSecret }}{{ end }}
 {{- end }}
 {{- define "interfere.tokenVolume" -}}
 # The kubelet renews the file; it is read again for each call.

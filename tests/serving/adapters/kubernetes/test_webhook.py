@@ -9,6 +9,7 @@ import ssl
 import threading
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +20,20 @@ need_kmock()
 
 from cryptography import x509
 
-from interfere.errors import ConflictError, NotFoundError
+from interfere.errors import ConflictError, NotFoundError, UnfitError
 from interfere.serving import http_server
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-from interfere.serving.adapters.kubernetes.webhook import CertificateKeeper, Certificates, mutation, renew, review
-from interfere.serving.http_server import HttpServer
+from interfere.serving.adapters.kubernetes.marks import SpoolSender
+from interfere.serving.adapters.kubernetes.webhook import (
+    CertificateKeeper,
+    Certificates,
+    MountedCertificates,
+    mutation,
+    renew,
+    review,
+)
+from interfere.serving.http_server import Answer, HttpServer, Request
 from tests.serving.adapters.kubernetes.control_plane.admission import patched
 from tests.serving.adapters.kubernetes.control_plane.api_server import SECRET, WEBHOOK, ApiServer
 from tests.serving.adapters.kubernetes.facts import pod, settings
@@ -250,3 +259,46 @@ def test_three_thousand_silent_connections_cost_few_threads_and_no_review(keeper
             assert threading.active_count() <= before + 50
     finally:
         server.stop()
+
+
+def test_mounted_certificates_are_read_again_and_marks_travel_over_tls(tmp_path: Path) -> None:
+    """As cert-manager renews them; a sidecar that knows the CA sends its marks, one that knows another does not."""
+    mounted, spool, received = tmp_path / "tls", tmp_path / "steps.jsonl", list[bytes]()
+    with pytest.raises(UnfitError, match="no certificate"):
+        MountedCertificates(mounted)
+    mounted.mkdir()
+
+    def write(certificates: Certificates) -> None:
+        (mounted / "tls.crt").write_bytes(certificates.certificate)
+        (mounted / "tls.key").write_bytes(certificates.key)
+
+    now = dt.datetime.now(dt.UTC)
+    first, other = renew(None, ["marks"], now), renew(None, ["marks"], now)
+    write(first)
+    keeper = MountedCertificates(mounted)
+
+    def receive(request: Request) -> Answer:
+        received.append(request.body)
+        return Answer(text="ok")
+
+    server = HttpServer({("POST", "/marks"): receive}, 0, host="127.0.0.1", tls=keeper.context)
+    server.start()
+
+    def sender(authority: Certificates) -> SpoolSender:
+        tls = ssl.create_default_context(cadata=authority.ca_certificates.decode())
+        return SpoolSender(spool, lambda: [("127.0.0.1", server.port)], host="marks", tls=tls)
+
+    try:
+        spool.write_text("{}\n")
+        assert sender(first).send()
+        assert not sender(other).send()
+        write(other)
+        keeper.refresh()
+        assert sender(other).send()
+        (mounted / "tls.crt").write_bytes(b"half")
+        with pytest.raises(UnfitError):
+            keeper.refresh()
+        assert sender(other).send(), "the previous one stays in use"
+    finally:
+        server.stop()
+    assert received == [b"{}\n"] * 3
