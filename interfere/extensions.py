@@ -29,6 +29,8 @@ class ExtensionKind(StrEnum):
     DATA_COMMAND = "interfere.commands.data"
     MODELS_COMMAND = "interfere.commands.models"
     MODEL = "interfere.models"
+    FEATURE = "interfere.features"
+    SPLIT = "interfere.splits"
     IMPORTER = "interfere.importers"
     OBJECTIVE = "interfere.objectives"
     RULE = "interfere.rules"

@@ -69,6 +69,7 @@ class Baseline:
 
     name: str
     fit_rule: Callable[[Dataset, int], Rule] = field(repr=False)  # a function prints its address, which no digest bears
+    source: str = ""  # where the method was published
     per_domain: bool = False  # one rule for each domain, as the published methods fit one per device
 
     def fit(self, dataset: Dataset, seed: int) -> FittedRule:
@@ -451,12 +452,19 @@ def _with_intercept(inputs: Floats) -> Floats:
 BASELINES: tuple[ModelSettings | Baseline, ...] = (
     MeanModel(),
     AdditiveModel(),
-    Baseline(name="gpulet-linear", fit_rule=linear_utilisation, per_domain=True),
-    Baseline(name="igniter-bandwidth", fit_rule=bandwidth_sum, per_domain=True),
-    Baseline(name="lucid-tree", fit_rule=three_class_tree, per_domain=True),
-    Baseline(name="gavel-completion", fit_rule=gavel_completion),
-    Baseline(name="softimpute", fit_rule=low_rank_residual),
-    Baseline(name="knn", fit_rule=nearest_pairs),
-    Baseline(name="eva-default", fit_rule=default_throughput),
-    Baseline(name="roofline", fit_rule=roofline),
+    Baseline(
+        name="gpulet-linear",
+        fit_rule=linear_utilisation,
+        per_domain=True,
+        source="gpulet, Choi et al., USENIX ATC 2022",
+    ),
+    Baseline(
+        name="igniter-bandwidth", fit_rule=bandwidth_sum, per_domain=True, source="iGniter, Xu et al., IEEE TPDS 2023"
+    ),
+    Baseline(name="lucid-tree", fit_rule=three_class_tree, per_domain=True, source="Lucid, Hu et al., ASPLOS 2023"),
+    Baseline(name="gavel-completion", fit_rule=gavel_completion, source="Gavel, Narayanan et al., OSDI 2020"),
+    Baseline(name="softimpute", fit_rule=low_rank_residual, source="Mazumder, Hastie and Tibshirani, JMLR 2010"),
+    Baseline(name="knn", fit_rule=nearest_pairs, source="Cover and Hart, IEEE Trans. Inf. Theory 1967"),
+    Baseline(name="eva-default", fit_rule=default_throughput, source="Eva, Chang and Venkataraman, EuroSys 2025"),
+    Baseline(name="roofline", fit_rule=roofline, source="Williams, Waterman and Patterson, CACM 2009"),
 )

@@ -19,6 +19,7 @@ PAGES = (
     "docs/operations.md",
     "docs/gpu.md",
     "docs/own-tables.md",
+    "docs/benchmark.md",
     "docs/monitoring.md",
     "docs/whatif.md",
     "docs/architecture.md",

@@ -174,6 +174,7 @@ def _with_evaluations(candidates: Candidates, answers: dict[str, Floats], weight
             partners=evaluation.partners,
             subject=evaluation.subject,
             has_inputs=np.ones(len(predicted), dtype=bool),  # a champion is no baseline
+            ends=np.stack([lower, upper], axis=1),
         )
         hides = [fold.hides for fold in evaluation.folds]
         own[evaluation.split] = scored_evaluation(
@@ -184,7 +185,6 @@ def _with_evaluations(candidates: Candidates, answers: dict[str, Floats], weight
             evaluation.fold,
             tests,
             hides,
-            ends=(lower, upper),
         )
     name = candidates.champion
     return replace(

@@ -25,13 +25,14 @@ from interfere.errors import UnfitError
 from interfere.predict.acceptance.score import speed
 from interfere.predict.intervals import ABSTAINED, EVIDENCE_CLASSES, Intervals, abstention_score, evidence_class, spread
 from interfere.study.engine import Document, Runner
-from interfere.training.baselines import Baseline, FittedRule
+from interfere.training.baselines import FittedRule
 from interfere.training.dataset import Dataset, PairRows, RowColumns
 from interfere.training.evaluation.scores import PredictionInterval, ScoredRows, Scores, mae, score
-from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNLIKE_FOLDS, Fold, folds
+from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS, SPLITS_OF_UNLIKE_FOLDS, Fold, folds
 from interfere.training.models.completed import CompletedModel, FittedCompleted, complete_dataset
 from interfere.training.models.ensemble import EnsembleModel
-from interfere.training.models.protocols import FittedModel, ModelSettings
+from interfere.training.models.estimator import FittedEstimator
+from interfere.training.models.protocols import FittedPredictor, ScoredModel
 
 LEVELS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 LOW, HIGH = 0.05, 0.95  # ends of the 90 % interval
@@ -169,6 +170,8 @@ class Evaluation:
     index: Ints  # int64[t]: rows of the dataset
     fold: Ints  # int64[t]
     predicted_log: Floats  # float64[t]: log slowdown
+    low: Floats  # float64[t]: ends of the 90 % interval, log slowdown; NaN where there is none
+    high: Floats
     novelty: Floats  # float64[t]; 0 for a model without a measure of novelty
     partners: Ints  # int64[t]: measured partners, in the training rows, of the less known of the two jobs
     subject: Ints  # int64[t]: the job that each row tests
@@ -190,16 +193,17 @@ class CrossValidation:
     """Models that are to be scored on one split of one dataset. Raises UnfitError where the rows cannot be split."""
 
     dataset: Dataset
-    models: Sequence[ModelSettings | Baseline]
+    models: Sequence[ScoredModel]
     split: str
     seed: int = 0
     count: int | None = None  # of folds, as in `folds`
     required: bool = True  # is it an error where the training rows of a fold do not suffice for a model?
     about: str = ""  # the table and the facts, in words
+    version: str = ""  # of published splits: folds that do not depend on the seed
     folds: tuple[Fold, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "folds", folds(self.dataset, self.split, self.seed, self.count))
+        object.__setattr__(self, "folds", folds(self.dataset, self.split, self.seed, self.count, self.version))
 
     def text(self) -> str:
         """Return a description of the validation, in words."""
@@ -212,11 +216,13 @@ class CrossValidation:
 
     def digest(self) -> str:
         """Return a checksum of everything that the results depend on, the version of this package included."""
-        content = hashlib.sha256(f"{__version__} {self.split} {self.seed} {self.count}".encode())
+        content = hashlib.sha256(f"{__version__} {self.split} {self.seed} {self.count} {self.version}".encode())
         for model in self.models:
             kind = f"{type(model).__module__}.{type(model).__qualname__}"
             content.update(f"{kind} {model if is_dataclass(model) else model.name}".encode())
         content.update(repr((self.dataset.fingerprint, self.dataset.workloads, self.dataset.domains)).encode())
+        for fold in self.folds:  # a split of one's own may be another one under the same name
+            content.update(fold.train.tobytes() + fold.test.tobytes())
         for column in fields(Dataset):
             if isinstance(values := getattr(self.dataset, column.name), np.ndarray):
                 content.update(np.ascontiguousarray(values).tobytes())
@@ -270,7 +276,7 @@ def cross_validate(validations: Sequence[CrossValidation], runner: Runner = IN_T
 
 def evaluate_models(
     dataset: Dataset,
-    models: Sequence[ModelSettings | Baseline],
+    models: Sequence[ScoredModel],
     *,
     splits: Sequence[str] = SELECTION_SPLITS,
     seed: int = 0,
@@ -311,12 +317,10 @@ def _fold_tests(document: Document) -> dict[str, "FoldTests"]:
     return {name: FoldTests(**arrays) for name, arrays in document.items()}
 
 
-def fit_all(
-    models: Sequence[ModelSettings | Baseline], dataset: Dataset, seed: int
-) -> Mapping[str, FittedModel | FittedRule]:
+def fit_all(models: Sequence[ScoredModel], dataset: Dataset, seed: int) -> Mapping[str, FittedPredictor]:
     """Return every model fitted on the dataset, by name. An ensemble reuses a Gaussian process that is fitted here
     already."""
-    fitted: dict[str, FittedModel | FittedRule] = {}
+    fitted: dict[str, FittedPredictor] = {}
     settings = {model.name: model for model in models}
     for model in models:
         fitted[model.name] = _with_fitted_gp(model, settings, fitted, dataset, seed) or model.fit(dataset, seed)
@@ -324,9 +328,9 @@ def fit_all(
 
 
 def _with_fitted_gp(
-    model: ModelSettings | Baseline,
-    settings: Mapping[str, ModelSettings | Baseline],
-    fitted: Mapping[str, FittedModel | FittedRule],
+    model: ScoredModel,
+    settings: Mapping[str, ScoredModel],
+    fitted: Mapping[str, FittedPredictor],
     dataset: Dataset,
     seed: int,
 ) -> FittedCompleted | None:
@@ -361,19 +365,19 @@ def scored_evaluation(
     fold: Ints,
     tests: "FoldTests",
     hides: Sequence[str],
-    ends: tuple[Floats, Floats] | None = None,
 ) -> Evaluation:
     """Return the evaluation of the predictions of all folds, with scores. `hides`: what each fold hides.
 
-    The interval of a test is calibrated on the residuals of the other folds, unless the test has `ends` (low, high).
+    The interval of a test is calibrated on the residuals of the other folds, unless the model has one of its own.
     """
     # 1. Calibrate the intervals of each fold on the residuals of the others.
     novelty, partners, predicted_log = tests.novelty, tests.partners, tests.predicted_log
     low, high = cross_fold_interval(dataset, index, predicted_log, fold, novelty=novelty, partners=partners)
-    if ends is not None:
-        low, high = (np.where(np.isfinite(own), own, other) for own, other in zip(ends, (low, high), strict=True))
+    low, high = (np.where(np.isfinite(own), own, other) for own, other in zip(tests.ends.T, (low, high), strict=True))
     # 2. Score. Where the folds test different unseen jobs, only predictions of one fold may be ranked together.
-    rows = scored_rows(dataset, index, predicted_log, fold, unlike_folds=split in SPLITS_OF_UNLIKE_FOLDS)
+    rows = scored_rows(
+        dataset, index, predicted_log, fold, unlike_folds=split in SPLITS_OF_UNLIKE_FOLDS or split not in SPLITS
+    )
     return Evaluation(
         split=split,
         model=model,
@@ -381,6 +385,8 @@ def scored_evaluation(
         index=index,
         fold=fold,
         predicted_log=predicted_log,
+        low=low,
+        high=high,
         novelty=novelty,
         partners=partners,
         subject=tests.subject,
@@ -406,16 +412,19 @@ class FoldTests(RowColumns):
     partners: Ints  # measured partners, in the training rows, of the less known job
     subject: Ints  # the job that each row tests
     has_inputs: NDArray[np.bool_]  # False where a baseline predicts the mean instead
+    ends: Floats  # float64[t, 2]: ends of the model's own 90 % interval, log slowdown; NaN without one
 
 
-def _predict_fold(dataset: Dataset, fold: Fold, model: FittedModel | FittedRule) -> FoldTests:
+def _predict_fold(dataset: Dataset, fold: Fold, model: FittedPredictor) -> FoldTests:
     rows = dataset.rows.take(fold.test)
+    interval = model.interval(rows, (LOW, HIGH)) if isinstance(model, FittedEstimator) else None
     return FoldTests(
         predicted_log=model.predict(rows),
         novelty=model.novelty(rows) if isinstance(model, NoveltyModel) else np.zeros(len(rows)),
         partners=partners_of_tests(dataset, fold),
         subject=subject_jobs(dataset, fold),
         has_inputs=model.has_inputs(rows) if isinstance(model, FittedRule) else np.ones(len(rows), dtype=bool),
+        ends=np.full((len(rows), 2), np.nan) if interval is None else np.sort(interval, axis=1),
     )
 
 

@@ -1,48 +1,43 @@
 """Leaderboards: on one table, one fact set and one split, the scores of every baseline and every model.
 
 Figures are means over the seeds. The model that training would publish is named from training rows only.
+
+For pandas a run is two tables. `scores`: one row for each table, fact set, split, model and seed, with every score of
+`Scores`. `rows`: one for each of their tests, with the fold, the measured slowdown (`truth`), the predicted `median`,
+and the ends of its 90 % interval.
 """
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from itertools import chain, islice
+from itertools import chain, islice, product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from interfere.data.tables import read_table
-from interfere.errors import InvalidInputError
-from interfere.reports.document import (
-    Axis,
-    Colour,
-    Document,
-    Estimate,
-    Mark,
-    PlotRow,
-    RowPlot,
-    Section,
-    Sentence,
-    Series,
-    Tone,
-)
-from interfere.reports.html_page import write_html_page
+from interfere.errors import InvalidInputError, UnfitError
+from interfere.file_writing import write_atomically
+from interfere.reports.document import Document, Section, Sentence, Tone
 from interfere.study.engine import Runner
-from interfere.training.baselines import BASELINES
+from interfere.training.baselines import BASELINES, Baseline
 from interfere.training.campaigns import align_campaigns, alignment_texts
-from interfere.training.dataset import METRIC, Dataset, build_dataset, find_table_folders, require_min_pairs
+from interfere.training.dataset import METRIC, Dataset, build_dataset, find_table_folders, pair_keys, require_min_pairs
 from interfere.training.evaluation.candidates import nested_validations, selected_model
 from interfere.training.evaluation.cross_validation import IN_THIS_PROCESS, CrossValidation, Evaluation, cross_validate
 from interfere.training.evaluation.fewer_facts import FactSet, PoorProfileScore, ablate_facts, score_poor_profiles
-from interfere.training.evaluation.figures import ERROR, ERROR_TITLE, SPLIT_TITLES, error_by_job, predicted_vs_measured
 from interfere.training.evaluation.scores import LEGEND, Scores, auc, score_table
-from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNSEEN_JOBS, folds
-from interfere.training.models.catalogue import MODELS, select_models
+from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNSEEN_JOBS, check_published, folds
+from interfere.training.models.catalogue import MODELS, scored_models
 from interfere.training.models.completed import CompletedModel
 from interfere.training.models.feasibility import FeasibilityRows, feasibility_rows, fit_feasibility
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+RUN = ("data", "facts", "split", "splits_version", "model", "seed")
+PAIR = ("victim", "neighbour", "device_type", "mode")
 BASELINE_NAMES = frozenset(baseline.name for baseline in BASELINES)
 
 
@@ -79,6 +74,7 @@ class Leaderboard:
     published: str  # the model that training would publish
     rows: tuple[LeaderboardRow, ...]
     dataset: Dataset
+    version: str  # of the published splits; "" for folds drawn by the seeds
     feasibility_auc: tuple[float, float]  # (of the feasibility model, of the memory sum); NaN where every pair fits
 
     def row(self, name: str) -> LeaderboardRow:
@@ -92,6 +88,7 @@ class Leaderboard:
             "data": self.data,
             "facts": str(self.facts),
             "split": self.split,
+            "splits_version": self.version,
             "seeds": list(self.seeds),
             "published": self.published,
             "feasibility_auc": {"model": model_auc, "memory_sum": memory_sum_auc},
@@ -104,7 +101,8 @@ class Leaderboard:
         † marks a baseline that lacks its inputs for some rows.
         """
         seeds = ", ".join(map(str, self.seeds))
-        title = f"{self.data}, split: {self.split}, facts: {self.facts}, seeds: {seeds}"
+        version = f" ({self.version})" if self.version else ""
+        title = f"{self.data}, split: {self.split}{version}, facts: {self.facts}, seeds: {seeds}"
         table = score_table(title, ("model",), [((_label(row, self.published),), row.scores) for row in self.rows])
         notes = [f"Published: {self.published}, chosen on training rows alone."]
         model_auc, memory_sum_auc = self.feasibility_auc
@@ -134,15 +132,18 @@ def evaluate_tables(
     facts: Sequence[FactSet] = tuple(FactSet),
     count: int | None = None,
     runner: Runner = IN_THIS_PROCESS,
+    version: str = "",
+    features: Sequence[str] = (),
 ) -> tuple[Leaderboard, ...]:
     """Return a leaderboard per split and fact set, with all baselines and the named models, on the tables read as one.
 
-    Writes nothing, and fits nothing before every split is known to be possible. `count` as in `folds`. Raises
+    Writes nothing, and fits nothing before every split is known to be possible. `count` and `version` as in `folds`,
+    `models` and `features` as in `scored_models`; of a version, splits that the rows do not allow are left out. Raises
     TableError, UnfitError or InvalidInputError.
     """
     # 1. Read the tables under each fact set.
     splits, seeds = tuple(dict.fromkeys(splits)), tuple(dict.fromkeys(seeds))
-    candidates = [*BASELINES, *(model for model in select_models(models) if model.name not in BASELINE_NAMES)]
+    candidates = [*BASELINES, *(model for model in scored_models(models, features) if model.name not in BASELINE_NAMES)]
     ablations = ablate_facts([read_table(path) for path in tables], facts)
     datasets = {}
     for ablation in ablations:
@@ -155,21 +156,28 @@ def evaluate_tables(
     # 2. Check that every split is possible.
     for dataset in datasets.values():
         require_min_pairs(dataset)
-    scored = {
-        (split, fact_set): [
-            CrossValidation(
-                dataset=dataset,
-                models=candidates,
-                split=split,
-                seed=seed,
-                count=count,
-                about=f"{name}, facts: {fact_set}",
-            )
-            for seed in seeds
-        ]
-        for split in splits
-        for fact_set, dataset in datasets.items()
-    }
+    scored: dict[tuple[str, FactSet], list[CrossValidation]] = {}
+    for split, (fact_set, dataset) in product(splits, datasets.items()):
+        about = f"{name}, facts: {fact_set}"
+        try:
+            scored[split, fact_set] = [
+                CrossValidation(
+                    dataset=dataset,
+                    models=candidates,
+                    split=split,
+                    seed=seed,
+                    count=count,
+                    about=about,
+                    version=version,
+                )
+                for seed in seeds
+            ]
+        except UnfitError as error:
+            if not version:
+                raise
+            runner.say(f"{about}: no split {split}: {error.what} ({error.value})")
+    if version:
+        runner.say(check_published(next(iter(datasets.values())), version, splits))
     # 3. Cross-validate; the model that training would publish is selected on training rows alone.
     publishable = [model for model in MODELS.values() if model.name in {candidate.name for candidate in candidates}]
     selecting = {
@@ -197,7 +205,8 @@ def evaluate_tables(
             published=published[split, fact_set],
             rows=tuple(_leaderboard_row(evaluations) for evaluations in zip(*runs[split, fact_set], strict=True)),
             dataset=datasets[fact_set],
-            feasibility_auc=_mean_auc(attempts[fact_set], split, seeds, count),
+            version=version,
+            feasibility_auc=_mean_auc(attempts[fact_set], split, seeds, count, version),
         )
         for split, fact_set in scored
     ]
@@ -231,7 +240,9 @@ def evaluate_named_tables(
 def leaderboards_report(leaderboards: Sequence[Leaderboard]) -> Document:
     """Return the report of all leaderboards, with the meaning of their columns."""
     sections = (leaderboard.section() for leaderboard in leaderboards)
-    return Document("Leaderboards", (*sections, Sentence(f"{LEGEND}.", tone=Tone.NOTE)))
+    cited = "; ".join(f"{baseline.name}: {baseline.source}" for baseline in BASELINES if isinstance(baseline, Baseline))
+    notes = (Sentence(f"{LEGEND}.", tone=Tone.NOTE), Sentence(f"Published baselines: {cited}.", tone=Tone.NOTE))
+    return Document("Leaderboards", (*sections, *notes))
 
 
 def leaderboard_documents(leaderboards: Sequence[Leaderboard]) -> list[dict[str, Any]]:
@@ -278,9 +289,11 @@ def mean_scores(scores: Sequence[Scores]) -> Scores:
     return Scores(**means | {"rows": round(means["rows"])})
 
 
-def _mean_auc(rows: FeasibilityRows, split: str, seeds: Sequence[int], count: int | None) -> tuple[float, float]:
+def _mean_auc(
+    rows: FeasibilityRows, split: str, seeds: Sequence[int], count: int | None, version: str
+) -> tuple[float, float]:
     """Return the mean over the seeds of the AUC of the feasibility model, and of the AUC of the memory sum."""
-    by_model, by_memory_sum = zip(*(out_of_fold_auc(rows, split, seed, count) for seed in seeds), strict=True)
+    by_model, by_memory_sum = zip(*(out_of_fold_auc(rows, split, seed, count, version) for seed in seeds), strict=True)
     return float(np.mean(by_model)), float(np.mean(by_memory_sum))
 
 
@@ -319,7 +332,9 @@ def _row_document(row: LeaderboardRow, seeds: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def out_of_fold_auc(rows: FeasibilityRows, split: str, seed: int, count: int | None = None) -> tuple[float, float]:
+def out_of_fold_auc(
+    rows: FeasibilityRows, split: str, seed: int, count: int | None = None, version: str = ""
+) -> tuple[float, float]:
     """Return the AUC of the fitted feasibility model and of the memory sum alone, pooled over the folds of a split.
 
     NaN where every pair fits or no memory sum is known. `count` as in `folds`.
@@ -327,7 +342,7 @@ def out_of_fold_auc(rows: FeasibilityRows, split: str, seed: int, count: int | N
     if rows.feasible.all() or not np.isfinite(rows.memory_sum).any():
         return math.nan, math.nan
     by_model, by_memory_sum, feasible = [], [], []
-    for fold in folds(rows.dataset, split, seed, count):
+    for fold in folds(rows.dataset, split, seed, count, version):
         fitted, tests = fit_feasibility(rows.take(fold.train)), rows.take(fold.test)
         memory_sum = tests.memory_sum
         victim, neighbour = tests.dataset.rows.victim, tests.dataset.rows.neighbour
@@ -340,57 +355,68 @@ def out_of_fold_auc(rows: FeasibilityRows, split: str, seed: int, count: int | N
     return auc(np.concatenate(by_model), truth), auc(np.concatenate(by_memory_sum), truth)
 
 
-def leaderboard_figure(leaderboard: Leaderboard) -> RowPlot:
-    """Return the MAE of every model with its standard error; baselines are grey, the published model is red."""
-    kinds = (
-        Series(name=f"published: {leaderboard.published}", mark=Mark.BAR, colour=Colour.RED),
-        Series(name="baseline", mark=Mark.BAR, colour=Colour.GREY),
-        Series(name="model", mark=Mark.BAR),
+# --- tables for pandas ------------------------------------------------------------------------------------------------
+
+
+def score_frame(leaderboards: Sequence[Leaderboard]) -> "pd.DataFrame":
+    """Return one row of scores for each table, fact set, split, model and seed."""
+    import pandas as pd
+
+    sources = {baseline.name: baseline.source for baseline in BASELINES if isinstance(baseline, Baseline)}
+    return pd.DataFrame(
+        [
+            _run_of(board, row.name, seed)
+            | {"is_baseline": row.baseline, "source": sources.get(row.name, "")}
+            | {"is_published": row.name == board.published}
+            | asdict(evaluation.scores)
+            for board in leaderboards
+            for row in board.rows
+            for seed, evaluation in zip(board.seeds, row.evaluations, strict=True)
+        ]
     )
-    rows = []
-    for row in leaderboard.rows:
-        kind = 0 if row.name == leaderboard.published else 1 if row.baseline else 2
-        error = Estimate(row.scores.mae, row.scores.mae - row.scores.mae_se, row.scores.mae + row.scores.mae_se)
-        rows.append(PlotRow(label=row.name, values=tuple((error,) if k == kind else () for k in range(3))))
-    split = SPLIT_TITLES[leaderboard.split]
-    return RowPlot(
-        title=f"{leaderboard.data}, {split}, facts: {leaderboard.facts}",
-        axis=Axis(title=f"{ERROR_TITLE}, ± standard error over victims", form=ERROR),
-        series=kinds,
-        rows=tuple(rows),
-    )
 
 
-def leaderboard_page(leaderboard: Leaderboard) -> Document:
-    """Return a leaderboard with its figure, and the predictions and errors by job of the published model."""
-    published = leaderboard.row(leaderboard.published).evaluations[:1]
-    figures = (
-        leaderboard_figure(leaderboard),
-        predicted_vs_measured(leaderboard.dataset, published),
-        error_by_job(leaderboard.dataset, published),
-    )
-    return Document(f"{leaderboard.data}, {SPLIT_TITLES[leaderboard.split]}", (leaderboard.section(), *figures))
+def row_frame(leaderboards: Sequence[Leaderboard]) -> "pd.DataFrame":
+    """Return one row for each prediction: which run and fold, which pair, what was measured and what was predicted."""
+    import pandas as pd
+
+    parts = []
+    for board in leaderboards:
+        pairs = pd.DataFrame([map(str, key) for key in pair_keys(board.dataset)], columns=list(PAIR))
+        truth = np.exp(board.dataset.log_slowdown)
+        for model in board.rows:
+            for seed, tests in zip(board.seeds, model.evaluations, strict=True):
+                part = pairs.iloc[tests.index].reset_index(drop=True)
+                for place, (name, value) in enumerate(_run_of(board, model.name, seed).items()):
+                    part.insert(place, name, value)
+                parts.append(
+                    part.assign(
+                        fold=tests.fold,
+                        hides=[tests.folds[k].hides for k in tests.fold],
+                        row=tests.index,
+                        truth=truth[tests.index],
+                        median=np.exp(tests.predicted_log),
+                        low=np.exp(tests.low),
+                        high=np.exp(tests.high),
+                    )
+                )
+    return pd.concat(parts, ignore_index=True)
 
 
-def make_figure_folder(folder: Path) -> None:
-    """Make the folder, before the work starts. Raises InvalidInputError where it cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".write").touch()
-        (folder / ".write").unlink()
-    except OSError as error:
-        raise InvalidInputError(
-            f"figures cannot be written there ({error.strerror or error})",
-            value=str(folder),
-            remedy="choose a folder you may write to with --plots",
-        ) from error
+def _run_of(board: Leaderboard, model: str, seed: int) -> dict[str, Any]:
+    return dict(zip(RUN, (board.data, str(board.facts), board.split, board.version, model, seed), strict=True))
 
 
-def write_leaderboard_pages(leaderboards: Sequence[Leaderboard], folder: Path) -> list[Path]:
-    """Write a page for each leaderboard, and return the files."""
-    files = []
-    for leaderboard in leaderboards:
-        title = f"{leaderboard.data}_{leaderboard.split}_{leaderboard.facts}.html"
-        file = folder / re.sub(r"[^\w.-]+", "-", title)  # the name of the data is free text
-        files.append(write_html_page(file, leaderboard_page(leaderboard)))
-    return files
+def check_writable(files: Sequence[Path]) -> None:
+    """Raise InvalidInputError where a file cannot be written, before the work starts."""
+    for file in files:
+        if file.is_dir() or not file.resolve().parent.is_dir():
+            remedy = "give two files in a folder that exists: --out scores.parquet rows.parquet"
+            raise InvalidInputError("the tables of a run cannot be written there", value=str(file), remedy=remedy)
+
+
+def write_run(leaderboards: Sequence[Leaderboard], scores: Path, rows: Path) -> None:
+    """Write scores and rows, as CSV where the name ends so, else as Parquet."""
+    for path, frame in ((scores, score_frame(leaderboards)), (rows, row_frame(leaderboards))):
+        write = frame.to_csv if path.suffix == ".csv" else frame.to_parquet
+        write_atomically(path, lambda temporary, write=write: write(temporary, index=False))

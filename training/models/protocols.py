@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from interfere.training.dataset import Dataset, PairRows
 
 
-class FittedModel(Protocol):
-    """A fitted model, which predicts log slowdowns and exports itself as an ONNX graph."""
+class FittedPredictor(Protocol):
+    """Whatever predicts log slowdowns once it is fitted: all that a comparison of models needs."""
 
     @property
     def name(self) -> str:
@@ -22,6 +22,21 @@ class FittedModel(Protocol):
 
     def predict(self, rows: PairRows) -> NDArray[np.float64]:
         """Return predicted log slowdowns, float64[p]."""
+
+
+class ScoredModel(Protocol):
+    """Settings of whatever can be compared: a model, a baseline, an estimator of another package."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of what is fitted."""
+
+    def fit(self, dataset: Dataset, seed: int) -> FittedPredictor:
+        """Fit on all rows of `dataset`; equal seeds give equal predictions."""
+
+
+class FittedModel(FittedPredictor, Protocol):
+    """A fitted model, which predicts log slowdowns and exports itself as an ONNX graph."""
 
     def to_onnx(self) -> bytes:
         """Return `pair.onnx`: pairs float32[p, f], victim int64[p], neighbour int64[p] → log_slowdown float32[p]."""

@@ -15,15 +15,13 @@ from interfere.training.evaluation.cross_validation import Evaluation, evaluate_
 from interfere.training.evaluation.fewer_facts import FactSet
 from interfere.training.evaluation.figures import (
     error_by_job,
-    predicted_vs_measured,
-    slowdown_map,
-)
-from interfere.training.evaluation.leaderboard import (
-    evaluate_tables,
     leaderboard_figure,
     make_figure_folder,
+    predicted_vs_measured,
+    slowdown_map,
     write_leaderboard_pages,
 )
+from interfere.training.evaluation.leaderboard import evaluate_tables
 from interfere.training.models.catalogue import select_models
 from tests.reports.html_tree import Tree
 from tests.training.worlds import additive, world

@@ -201,7 +201,7 @@ def test_an_unknown_split_and_rows_that_cannot_be_split_are_refused(encoder: Fea
         folds(star, "job", 0)
     with pytest.raises(UnfitError, match="two device types"):
         folds(star, "device", 0)
-    with pytest.raises(InvalidInputError, match="one of pair, job, family, neighbour, device, time, sparse10"):
+    with pytest.raises(InvalidInputError, match="choose among pair, job, family, neighbour, device, time, sparse10"):
         folds(star, "kind", 0)
     with pytest.raises(InvalidInputError, match="at least 1"):
         folds(star, "pair", 0, 0)
