@@ -88,6 +88,7 @@ class PlanningContext:
     # By the identity of the device, which the entry keeps alive.
     _class_of_device: dict[int, tuple[Device, DeviceClass]] = field(default_factory=dict, repr=False)
     _predictions: dict[object, tuple[MatrixBatch, MatrixPrediction]] = field(default_factory=dict, repr=False)
+    _relative_times: dict[object, tuple[tuple[Job, ...], Floats]] = field(default_factory=dict, repr=False)
     assumed_modes: Mapping[str, SharingMode] = field(default_factory=dict)  # by device id
 
     def __post_init__(self) -> None:
@@ -226,11 +227,13 @@ class PlanningContext:
         return self.catalogue.profile(Job(id=workload, workload=workload), device_type)
 
     def relative_times(self, jobs: Sequence[Job]) -> Floats:
-        """Return float64[n, t]: the relative time τ of n jobs on each of the t `device_types`."""
-        return relative_times(
-            [[self.profile(job, device_type) for device_type in self.device_types] for job in jobs],
-            self.device_types,
-        )
+        """Return float64[n, t]: the relative time τ of n jobs on each of the t `device_types`; asked again, a cache."""
+        key = (tuple(map(id, jobs)), self.device_types)
+        known = self._relative_times.get(key)
+        if known is None:  # the entry keeps the jobs, so that their ids are not reused
+            profiles = [[self.profile(job, device_type) for device_type in self.device_types] for job in jobs]
+            known = self._relative_times[key] = (tuple(jobs), relative_times(profiles, self.device_types))
+        return known[1]
 
     def relative_times_on(self, device_type: str, jobs: Sequence[Job]) -> Floats:
         """Return float64[n]: the relative time τ of n jobs on one of `device_types`."""

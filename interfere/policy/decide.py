@@ -14,7 +14,7 @@ from interfere.policy.answer.assumed_modes import tell_assumed_modes
 from interfere.policy.answer.merge import all_waiting, merge_plans
 from interfere.policy.answer.starts import group_costs, job_objective_cost, pairings
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.solo_costs import cost_alone
+from interfere.policy.costs.group_costs import cost_alone
 from interfere.policy.deadlines.guarantees import (
     DeadlineReview,
     accept_deadlines,

@@ -213,7 +213,7 @@ class AnswerBuilder:
 def _forbidden_pairs(candidates: Candidates, table: PairCosts, forbidden: np.ndarray) -> int:
     """Return the number of forbidden pairs of jobs, given the forbidden pairs of classes (bool[rows, columns])."""
     counts = candidates.counts
-    if not table.rules.symmetric:
+    if table.running:
         return int(counts @ forbidden @ candidates.seats[candidates.seats_of(table)])
     twice = int(counts @ forbidden @ counts) - int(counts @ np.diagonal(forbidden))
     return twice // 2

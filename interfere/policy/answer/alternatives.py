@@ -188,8 +188,8 @@ def _pair_choice(
         device_id=device_id,
         partner_id=partner_id,
         partner_workload=table.columns.jobs[pair[1]].workload,
-        slowdown=float(table.predictions.row_slowdown[pair]),
-        partner_slowdown=float(table.predictions.column_slowdown[pair]),
+        slowdown=float(table.row_slowdown[pair]),
+        partner_slowdown=float(table.column_slowdown[pair]),
         excess=float(table.cost[pair]) - alone_cost,
         chosen=chosen,
     )

@@ -182,8 +182,8 @@ def _on_empty_device(candidates: Candidates, context: PlanningContext, device: D
 
 def _beside_resident(candidates: Candidates, device: Device, seat_class: int, seat: Seat) -> _RankedDevice:
     table, column = candidates.seat_columns[seat_class]
-    slowdown = float(table.predictions.row_slowdown[0, column])
-    resident_slowdown = float(table.predictions.column_slowdown[0, column])
+    slowdown = float(table.row_slowdown[0, column])
+    resident_slowdown = float(table.column_slowdown[0, column])
     start, rule = Start(members=(0,), seat=seat_class), table.blocking_rule(0, column)
     if rule is not None:
         job_id = candidates.pending[0].id

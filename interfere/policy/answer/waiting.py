@@ -67,7 +67,7 @@ class WaitingRules:
     def _waiting_rules(self, candidates: Candidates, i: int) -> list[Rule]:
         """Return the rules (at least one, the binding rule first) that make a job of class i wait."""
         job, tables = candidates.pending[i], self._tables(candidates)
-        if not candidates.empty_devices and not any(not table.rules.symmetric for table in tables):
+        if not candidates.empty_devices and not any(table.running for table in tables):
             gang = candidates.size > 1
             kind = RuleKind.GANG if gang else RuleKind.NO_FREE_SEAT
             return [Rule(kind=kind, job_id=job.id, gpus=candidates.size if gang else None)]
@@ -157,7 +157,7 @@ class WaitingRules:
 
     def _partners(self, candidates: Candidates, table: PairCosts, i: int) -> list[tuple[int, int]]:
         """Return (column, number of jobs) for each class of possible partners of a job of class i in a table."""
-        if table.rules.symmetric:
+        if not table.running:
             counts = [len(members) - (j == i) for j, members in enumerate(candidates.job_classes)]
             return [(j, count) for j, count in enumerate(counts) if count]
         hosts = [host for host in self._hosts(candidates) if _resident_pairs(host) is table]
@@ -183,7 +183,7 @@ def _job_rule(table: PairCosts, i: int) -> Rule | None:
 
 def _itself(candidates: Candidates, table: PairCosts, i: int) -> list[int]:
     """Return [i] if class i has a single member, which cannot pair with itself in a table of pending jobs; else []."""
-    return [i] if table.rules.symmetric and len(candidates.job_classes[i]) == 1 else []
+    return [i] if not table.running and len(candidates.job_classes[i]) == 1 else []
 
 
 def _resident_pairs(host: Host) -> PairCosts | None:

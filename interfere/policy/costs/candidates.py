@@ -11,18 +11,18 @@ device's own mode. Of equal costs the device's own mode is kept.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.context import PlanningContext
+from interfere.policy.costs.group_costs import costs_alone
+from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.job_classes import JobKeys, Seat, job_classes, seat_classes
-from interfere.policy.costs.pair_costs import PairCosts, pair_costs
-from interfere.policy.costs.pair_predictions import PairPredictions
-from interfere.policy.costs.solo_costs import costs_alone
+from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.rules.pair_rules import PairRule, RuleGroup
+from interfere.policy.rules.pair_rules import PairRule, PairRules, RuleGroup
 from interfere.policy.rules.runtime import start_weights
 from interfere.records import ActionKind, Device, Job, Rule
 from interfere.sharing_modes import SharingMode
@@ -110,7 +110,7 @@ class Candidates:
 
     def partner_ids(self, table: PairCosts, j: int) -> list[str]:
         """The jobs for which column j of a table stands, pending or running."""
-        if table.rules.symmetric:
+        if not table.running:
             return [job.id for job in self.job_classes[j]]
         return [seat.resident.id for seat in self.seat_classes[self.seats_of(table)[j]]]
 
@@ -151,16 +151,11 @@ def find_candidates(context: PlanningContext, size: int = 1, *, by_start_weight:
     seats = seat_classes(context, size, keys)
     max_devices = limits.max_devices
     n_empty = sum(map(len, empty_devices.values()))
-    # 2. τ of every class of pending jobs on every device type.
-    times = dict(zip(context.device_types, context.relative_times(pending).T, strict=True))
-    # 3. Pending jobs on empty devices: in pairs, then alone.
-    pair_tables = {
-        device_class: _table_on_empty_devices(pending, device_class, times[device_class.type], context)
-        for device_class in empty
-    }
+    # 2. Pending jobs on empty devices: in pairs, then alone.
+    pair_tables = {device_class: _table_on_empty_devices(pending, device_class, context) for device_class in empty}
     solo_cost = {device_class: _solo_cost(pending, table, context) for device_class, table in pair_tables.items()}
-    # 4. Pending jobs beside residents.
-    resident_tables, seat_columns = _resident_tables(pending, seats, times, context)
+    # 3. Pending jobs beside residents.
+    resident_tables, seat_columns = _resident_tables(pending, seats, context)
     return Candidates(
         size=size,
         job_classes=classes,
@@ -178,17 +173,10 @@ def find_candidates(context: PlanningContext, size: int = 1, *, by_start_weight:
     )
 
 
-def _table_on_empty_devices(
-    pending: Sequence[Job], device_class: DeviceClass, times: Floats, context: PlanningContext
-) -> PairCosts:
+def _table_on_empty_devices(pending: Sequence[Job], device_class: DeviceClass, context: PlanningContext) -> PairCosts:
     """Costs of pending jobs among themselves, under the best of the sharing modes that the plan may choose."""
     classes = (replace(device_class, mode=mode) for mode in modes_to_compare(device_class, context))
-    return under_best_modes(
-        [
-            pair_costs(pending, pending, each, context, row_times=times, column_times=times).symmetric()
-            for each in classes
-        ]
-    )
+    return under_best_modes([GroupTable(pending, (), each, context).pending_pairs for each in classes])
 
 
 def context_of_size(context: PlanningContext, size: int) -> PlanningContext:
@@ -208,7 +196,7 @@ def _solo_cost(pending: Sequence[Job], table: PairCosts, context: PlanningContex
 
 
 def _resident_tables(
-    pending: Sequence[Job], seats: Sequence[Sequence[Seat]], times: Mapping[str, Floats], context: PlanningContext
+    pending: Sequence[Job], seats: Sequence[Sequence[Seat]], context: PlanningContext
 ) -> tuple[dict[DeviceClass, tuple[PairCosts, list[int]]], tuple[tuple[PairCosts, int], ...]]:
     """Cost tables of pending jobs beside residents by device class, and each seat class's table and column."""
     seats_of: dict[DeviceClass, list[int]] = {}
@@ -217,16 +205,8 @@ def _resident_tables(
     tables: dict[DeviceClass, tuple[PairCosts, list[int]]] = {}
     seat_columns: dict[int, tuple[PairCosts, int]] = {}
     for device_class, columns in seats_of.items():
-        residents = [seats[k][0].resident for k in columns]
-        table = pair_costs(
-            pending,
-            residents,
-            device_class,
-            context,
-            row_times=times[device_class.type],
-            column_times=context.relative_times_on(device_class.type, residents),
-            running=True,
-        )
+        table = GroupTable(pending, [seats[k][0].resident for k in columns], device_class, context).resident_pairs
+        assert table is not None
         tables[device_class] = (table, columns)
         seat_columns |= {k: (table, column) for column, k in enumerate(columns)}
     return tables, tuple(seat_columns[k] for k in range(len(seats)))
@@ -271,21 +251,17 @@ def under_best_modes(tables: Sequence[PairCosts]) -> PairCosts:
     def chosen(arrays: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
         return np.asarray(np.take_along_axis(np.stack(arrays), best[None], axis=0)[0])
 
-    names = [field.name for field in fields(PairPredictions)]
     cost = chosen([table.cost for table in tables])
     allowed = np.isfinite(cost)
     return replace(
         first,
-        predictions=PairPredictions(
-            **{name: chosen([getattr(table.predictions, name) for table in tables]) for name in names}
-        ),
+        row_slowdown=chosen([table.row_slowdown for table in tables]),
+        column_slowdown=chosen([table.column_slowdown for table in tables]),
         cost=cost,
         row_cost=chosen([table.row_cost for table in tables]),
         column_cost=chosen([table.column_cost for table in tables]),
         max_job_cost=chosen([table.max_job_cost for table in tables]),
-        rules=replace(
-            first.rules, rules=tuple(_Unless(rule_of_mode=rule, allowed=allowed) for rule in first.rules.rules)
-        ),
+        rules=PairRules(rules=tuple(_Unless(rule_of_mode=rule, allowed=allowed) for rule in first.rules.rules)),
         modes=tuple(table.device_class.mode for table in tables),
         mode_index=best,
     )

@@ -1,8 +1,11 @@
-"""Slowdowns of every member of groups on one device class, composed from those of their pairs.
+"""Predicted slowdowns on one device class: those of pairs by the model, those of larger groups composed of their pairs.
 
-Law: of a group of two they are those of the pair.
+A group is a sequence of int64 arrays, the places of its members among n jobs: k pending ones first, then the residents.
+The arrays broadcast to the shape [...] of all groups; no array mixes pending jobs and residents.
 """
 
+import math
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from statistics import NormalDist
 
@@ -10,87 +13,209 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.pair_predictions import PairPredictor
+from interfere.policy.costs.miss_probability import LEVELS, exceedance
 from interfere.policy.rules.jobs_on_class import JobsOnClass
+from interfere.policy.rules.pair_rules import Group
+from interfere.policy.rules.runtime import pair_end_s
 from interfere.predict.groups import CopyShares, GroupComposition, composition_of, pair_excess
 from interfere.predict.groups.device_shares import MAX_COPIES, slowdowns_in_shares, smaller_slices
+from interfere.records import NAN, ActionKind, JobProfile, MatrixBatch, MatrixPrediction
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 INTERVAL_QUANTILE = 0.95  # that the intervals of predictions end at
+MEDIAN = 0.5
+# Standard deviations of a normal law from its median to its 95 % quantile, and to each of the predicted quantiles.
+QUANTILE_95_Z = NormalDist().inv_cdf(INTERVAL_QUANTILE)
+Z_OF_LEVELS = [NormalDist().inv_cdf(level) for level in LEVELS]
 
 
 class GroupSlowdowns:
-    """Slowdowns in groups of n classes of jobs: k pending ones first, then the residents.
-
-    A group is a column of int64[m, g]: the classes of its members.
-    """
+    """Slowdowns of the members of groups of pending jobs and residents; each distinct profile is asked about once."""
 
     def __init__(self, jobs: JobsOnClass, pending: int, context: PlanningContext) -> None:
-        self.jobs, self._context = jobs, context
-        self._k, self._n = pending, len(jobs.jobs)
+        """`pending`: how many of the jobs are pending."""
+        self.jobs, self._context, self._k = jobs, context, pending
+        places = [_distinct(jobs.profiles[:pending]), _distinct(jobs.profiles[pending:])]
+        self._profiles = [profiles for profiles, _ in places]
+        self._profile_of = np.array([place for _, of_side in places for place in of_side], dtype=np.int64)
+        self._tables: dict[tuple[str, float, int, int], Floats] = {}
+
+    # --- pairs ------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def of_pairs(self) -> Floats:
-        """float64[n, n]: predicted median of each job beside each."""
-        return self._predicted(0.5)
+    def unknown_domain(self) -> str:
+        """Why the model knows nothing of the device type and sharing mode; empty where it does."""
+        device_class = self.jobs.device_class
+        extrapolate = self._context.limits.allow_extrapolation
+        return "" if extrapolate else self._context.predictor.knows(device_class.type, device_class.mode)
 
-    @cached_property
-    def _upper_of_pairs(self) -> Floats:
-        """float64[n, n]: the quantile 1 - risk."""
-        return self._predicted(1 - self._context.limits.slowdown.risk)
+    def of_pair(self, member: Ints, other: Ints, level: float = MEDIAN) -> Floats:
+        """float64[...]: a quantile of the slowdown of each member beside another; NaN where nothing is predicted."""
+        return self._looked_up("slowdown", level, member, other)
 
-    @cached_property
-    def interval_distances(self) -> tuple[Floats, Floats]:
-        """float64[n, n] each: squared distances of logarithms from the median to the 5 % and 95 % quantile."""
-        below, above = self._predicted(1 - INTERVAL_QUANTILE), self._predicted(INTERVAL_QUANTILE)
-        return self._squared_distance(below), self._squared_distance(above)
+    def excess(self, member: Ints, other: Ints) -> Floats:
+        """float64[...]: what each other adds to the slowdown of a member."""
+        return self._looked_up("excess", MEDIAN, member, other)
 
-    @cached_property
-    def _cap_distances(self) -> Floats:
-        """float64[n, n]: the same to the quantile 1 - risk."""
-        return self._squared_distance(self._upper_of_pairs)
+    def fit_probability(self, member: Ints, other: Ints) -> Floats:
+        """float64[...]: probability that both fit the memory of the device; NaN where no misfit risk is set."""
+        return self._looked_up("fit", MEDIAN, member, other)
 
-    def _squared_distance(self, ends: Floats) -> Floats:
-        with np.errstate(invalid="ignore"):
-            return np.asarray(np.log(ends / self.of_pairs) ** 2)
+    def _looked_up(self, kind: str, level: float, member: Ints, other: Ints) -> Floats:
+        """The values of a table of profiles for each member beside each other."""
+        sides = (int(member.size > 0 and member.flat[0] >= self._k), int(other.size > 0 and other.flat[0] >= self._k))
+        key = (kind, level, *sides)
+        if key not in self._tables:
+            self._tables[key] = self._table(kind, level, *sides)
+        return np.asarray(self._tables[key][self._profile_of[member], self._profile_of[other]])
 
-    def _predicted(self, level: float) -> Floats:
-        """float64[n, n]: a quantile of the slowdowns of pairs; the questions are those of `pair_costs`."""
-        pending = self.jobs.subset(range(self._k))
-        residents = self.jobs.subset(range(self._k, self._n))
-        found = np.full((self._n, self._n), np.nan)
-        for rows, columns, first, second in (
-            (pending, pending, 0, 0),
-            (pending, residents, 0, self._k),
-            (residents, residents, self._k, self._k),
-        ):
-            predictor = PairPredictor(rows=rows, columns=columns, context=self._context)
-            if not rows.profiled.any() or not columns.profiled.any() or not predictor.may_predict:
-                continue
-            ahead, back = predictor.slowdown_quantile(level)
-            i, j = np.flatnonzero(rows.profiled) + first, np.flatnonzero(columns.profiled) + second
-            found[np.ix_(j, i)] = back.T
-            found[np.ix_(i, j)] = ahead
-        return found
+    def _table(self, kind: str, level: float, side: int, other_side: int) -> Floats:
+        """float64[p + 1, q + 1]: values of each profile of one side beside each of the other; NaN without a profile."""
+        table = np.full((len(self._profiles[side]) + 1, len(self._profiles[other_side]) + 1), np.nan)
+        first, second = sorted((side, other_side))
+        answer = self._answer(level, first, second)
+        if answer is None:
+            return table
+        swapped = side > other_side
+        if kind == "fit":
+            if answer.feasibility is not None and not math.isnan(self._context.limits.memory.misfit_risk):
+                fit = answer.feasibility if side != other_side else np.minimum(answer.feasibility, answer.feasibility.T)
+                table[:-1, :-1] = fit.T if swapped else fit
+            return table
+        table[:-1, :-1] = answer.neighbour_slowdown.T if swapped else answer.victim_slowdown
+        if kind == "excess":
+            return pair_excess(table)
+        if kind == "distance":  # squared distance of the logarithm from the median
+            with np.errstate(invalid="ignore"):
+                return np.asarray(np.log(table / self._table("slowdown", MEDIAN, side, other_side)) ** 2)
+        return table
 
-    def _sums(self, group: Ints, of_pair: Floats) -> Floats:
-        """float64[m, g]: Σ over all others of a value of each pair, float64[n, n]."""
-        flat, total = of_pair.ravel(), np.zeros(group.shape)
-        for a in range(len(group)):
-            row = group[a] * self._n
-            for b in range(len(group)):
-                if a != b:
-                    total[a] += flat[row + group[b]]
-        return total
+    def _answer(self, level: float, side: int, other_side: int) -> MatrixPrediction | None:
+        """The prediction of each profile of one side beside each of the other; None where the model says nothing."""
+        context, victims, neighbours = self._context, self._profiles[side], self._profiles[other_side]
+        may_predict = not self.unknown_domain and ActionKind.START_SHARED in context.limits.allowed
+        if not victims or not neighbours or not may_predict:
+            return None
+        device_class = self.jobs.device_class
+        memory = device_class.memory
+        batch = MatrixBatch(
+            victims=victims,
+            neighbours=neighbours,
+            device_type=device_class.type,
+            mode=device_class.mode,
+            device_memory_bytes=memory.allocatable_bytes if memory.memory_bytes >= 0 else NAN,
+            allow_extrapolation=context.limits.allow_extrapolation,
+        )
+        return context.predict_matrix(batch, level)
 
-    def of_groups(self, group: Ints) -> Floats:
-        """float64[m, g]: predicted median of each member."""
-        if len(group) == 1:
-            return np.ones(group.shape)
+    # --- groups -----------------------------------------------------------------------------------------------------
+
+    def of_groups(self, group: Group, present: Sequence[Bools] | None = None, count: int = 0) -> list[Floats]:
+        """float64[...] each: the predicted median of every member.
+
+        `present` bool[...] each: which members have not ended yet, where `count` of each group have not.
+        """
+        count = len(group) if present is None else count
+        if count == 1:
+            return [np.ones(np.shape(member)) for member in group]
+        if count == 2:
+            return self._sums(group, self.of_pair, present)
+        excess, copies = self._sums(group, self.excess, present), self._copies(group, present, count)
+        return [
+            self._composition.slowdown(total, count - 1, shares) for total, shares in zip(excess, copies, strict=True)
+        ]
+
+    def upper(self, group: Group, slowdown: Sequence[Floats]) -> list[Floats]:
+        """float64[...] each: the quantile 1 - risk of each slowdown; of two members that of the pair."""
+        level = 1 - self._context.limits.slowdown.risk
         if len(group) == 2:
-            return self._sums(group, self.of_pairs)
-        return self._composition.slowdown(self._sums(group, self.excess), len(group) - 1, self._copies(group))
+            return self._sums(group, lambda member, other: self.of_pair(member, other, level))
+        distances = self._log_distances(group, level, NormalDist().inv_cdf(level) / QUANTILE_95_Z)
+        return [median * np.exp(distance) for median, distance in zip(slowdown, distances, strict=True)]
+
+    def intervals(self, group: Group) -> list[tuple[Floats, Floats]]:
+        """float64[...] each: the 5 % and 95 % quantile of the slowdown of every member."""
+        lower, upper = (self._log_distances(group, level, 1.0) for level in (1 - INTERVAL_QUANTILE, INTERVAL_QUANTILE))
+        return [
+            (median * np.exp(-below), median * np.exp(above))
+            for median, below, above in zip(self.of_groups(group), lower, upper, strict=True)
+        ]
+
+    def exceedances(
+        self, group: Group, slowdown: Sequence[Floats], limits: Sequence[Sequence[Floats | float]]
+    ) -> list[Floats]:
+        """float64[...] each: probability that the slowdown of a member passes its limit.
+
+        `limits`, of each member: the limit in each of several equally likely cases, NaN for none. Of two members the
+        quantiles of the model decide. Of more the logarithm is taken as normal, and the probability is interpolated
+        between the levels of those quantiles.
+        """
+        smallest = np.finfo(np.float64).tiny  # any slowdown exceeds a limit that has passed
+        cases = [[np.fmax(np.nan_to_num(case, nan=np.inf), smallest) for case in of_member] for of_member in limits]
+        if len(group) == 1:
+            return [np.mean([slowdown[0] > case for case in cases[0]], axis=0)]
+        if len(group) == 2:
+            found = []
+            for member, other, of_member in zip(group, reversed(group), cases, strict=True):
+                quantiles = np.stack([self.of_pair(member, other, level) for level in LEVELS])
+                found.append(np.asarray(np.mean([exceedance(quantiles, case) for case in of_member], axis=0)))
+            return found
+        distances = self._log_distances(group, INTERVAL_QUANTILE, 1.0)
+        return [
+            np.asarray(np.mean([_normal_exceedance(median, distance, case) for case in of_member], axis=0))
+            for median, distance, of_member in zip(slowdown, distances, cases, strict=True)
+        ]
+
+    def ends_s(self, group: Group, alone_s: Floats) -> list[Floats]:
+        """float64[...] each: when every member ends, where those that are left go on at slowdowns of a smaller group.
+
+        `alone_s` float64[n]: how long each job would take alone.
+        """
+        if len(group) == 1:
+            return [alone_s[group[0]]]
+        if len(group) == 2:
+            (own_s, other_s), (own, other) = (alone_s[member] for member in group), self.of_groups(group)
+            return [pair_end_s(own_s, other_s, own, other), pair_end_s(other_s, own_s, other, own)]
+        left_s = np.stack(np.broadcast_arrays(*(alone_s[member] for member in group)))
+        present, end_s, now_s = np.ones(left_s.shape, dtype=bool), np.empty(left_s.shape), np.zeros(left_s.shape[1:])
+        for count in range(len(group), 0, -1):
+            slowdown = np.stack(np.broadcast_arrays(*self.of_groups(group, list(present), count)))
+            due_s = np.where(present, left_s * slowdown, np.inf)
+            first = np.argmin(due_s, axis=0)[None]
+            step_s = np.take_along_axis(due_s, first, axis=0)[0]
+            now_s = now_s + step_s
+            np.put_along_axis(end_s, first, now_s[None], axis=0)
+            np.put_along_axis(present, first, np.False_, axis=0)
+            left_s = np.maximum(left_s - step_s / slowdown, 0.0)
+        return list(end_s)
+
+    def _log_distances(self, group: Group, level: float, scale: float) -> list[Floats]:
+        """float64[...] each: of the logarithm of each slowdown from its median to the end of its interval.
+
+        `level`: of the quantiles of pairs that are composed; `scale`: its distance ÷ that of the 95 % quantile.
+        """
+        squared = self._sums(group, partial(self._looked_up, "distance", level))
+        copies = self._copies(group, None, len(group))
+        return [
+            self._composition.log_distance(total, len(group) - 1, scale, shares)
+            for total, shares in zip(squared, copies, strict=True)
+        ]
+
+    def _sums(
+        self, group: Group, of_pair: Callable[[Ints, Ints], Floats], present: Sequence[Bools] | None = None
+    ) -> list[Floats]:
+        """float64[...] each: Σ over the others of a group of a value of the member beside each."""
+        totals = []
+        for a, member in enumerate(group):
+            total: Floats | float = 0.0
+            for b, other in enumerate(group):
+                if a != b:
+                    value = of_pair(member, other)
+                    total = total + (value if present is None else np.where(present[b], value, 0.0))
+            totals.append(np.asarray(total))
+        return totals
 
     @cached_property
     def _composition(self) -> GroupComposition:
@@ -116,34 +241,36 @@ class GroupSlowdowns:
         number: dict[str, int] = {}
         return np.array([number.setdefault(job.workload, len(number)) for job in self.jobs.jobs], dtype=np.int64)
 
-    def _copies(self, group: Ints) -> CopyShares | None:
+    def _copies(self, group: Group, present: Sequence[Bools] | None, count: int) -> Sequence[CopyShares | None]:
         """What is known of each member beside copies of itself; None on most devices."""
         if self._in_shares is None:
-            return None
-        workload, count = self._workload[group], np.zeros(group.shape, dtype=np.int64)
-        for a, b in ordered_pairs(len(group)):
-            count[a] += workload[a] == workload[b]
-        return CopyShares(self._in_shares[group, np.minimum(count, MAX_COPIES)], count == len(group) - 1)
-
-    @cached_property
-    def excess(self) -> Floats:
-        """float64[n, n]: what each neighbour adds to the slowdown of each job."""
-        return pair_excess(self.of_pairs)
-
-    def upper(self, group: Ints, slowdown: Floats) -> Floats:
-        """float64[m, g]: the quantile 1 - risk of each slowdown; of two members that of the pair."""
-        if len(group) == 2:
-            return self._sums(group, self._upper_of_pairs)
-        level = 1 - self._context.limits.slowdown.risk
-        scale = NormalDist().inv_cdf(level) / NormalDist().inv_cdf(INTERVAL_QUANTILE)
-        return np.asarray(slowdown * np.exp(self.log_distance(group, self._cap_distances, scale)))
-
-    def log_distance(self, group: Ints, of_pairs: Floats, scale: float) -> Floats:
-        """float64[m, g]: of the logarithm of each slowdown to the end of its interval, from those of pairs squared."""
-        squared = self._sums(group, of_pairs)
-        return self._composition.log_distance(squared, len(group) - 1, scale, self._copies(group))
+            return [None] * len(group)
+        copies = self._sums(
+            group, lambda member, other: 1.0 * (self._workload[member] == self._workload[other]), present
+        )
+        return [
+            CopyShares(self._in_shares[member, np.minimum(equal, MAX_COPIES).astype(np.int64)], equal == count - 1)
+            for member, equal in zip(group, copies, strict=True)
+        ]
 
 
-def ordered_pairs(size: int) -> list[tuple[int, int]]:
-    """Places of every member and every other."""
-    return [(a, b) for a in range(size) for b in range(size) if a != b]
+def _normal_exceedance(median: Floats, distance: Floats, limit: Floats) -> Floats:
+    """P(s > limit) of a log-normal slowdown; `distance`: of its logarithm from the median to the 95 % quantile."""
+    deviations = (np.log(limit) - np.log(median)) / np.maximum(distance / QUANTILE_95_Z, 1e-12)
+    return np.asarray(1.0 - np.interp(deviations, Z_OF_LEVELS, LEVELS, left=0.0, right=1.0))
+
+
+def _distinct(profiles: Sequence[JobProfile | None]) -> tuple[tuple[JobProfile, ...], list[int]]:
+    """The distinct profiles, and for each job its place among them; -1 where it has none."""
+    place_of: dict[int, int] = {}
+    distinct: list[JobProfile] = []
+    places = []
+    for profile in profiles:
+        if profile is None:
+            places.append(-1)
+            continue
+        if id(profile) not in place_of:
+            place_of[id(profile)] = len(distinct)
+            distinct.append(profile)
+        places.append(place_of[id(profile)])
+    return tuple(distinct), places

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.context import PlanningContext
+from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.objectives import WEIGHTED_EXCESS, weights
-from interfere.policy.costs.pair_costs import pair_costs
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.residents.migration_gain import MIN_GAIN_S, MigrationCandidate, MigrationKind, ResidentPairs
 from interfere.policy.rules.availability import availability_rule, start_rule
@@ -174,23 +174,16 @@ def slowdowns_beside(
     jobs: Sequence[Job], device_class: DeviceClass, context: PlanningContext
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Return float64[m, m]: slowdown of i beside j, and bool[m, m]: whether the pair rules let i join j."""
-    times = context.relative_times_on(device_class.type, jobs)
     # guest_ends_first restricts starts only: of two running jobs one always ends first.
     limits = context.limits
     residents_may_pair = replace(limits, allowed=limits.allowed | {ActionKind.START_SHARED}, guest_ends_first=False)
-    costs = pair_costs(
-        jobs,
-        jobs,
-        device_class,
-        replace(
-            context.subproblem(replace(context.snapshot, limits=residents_may_pair)),
-            custom_objective=WEIGHTED_EXCESS,  # decides which jobs may pair; savings are computed in seconds
-        ),
-        row_times=times,
-        column_times=times,
-        running=True,
+    context = replace(
+        context.subproblem(replace(context.snapshot, limits=residents_may_pair)),
+        custom_objective=WEIGHTED_EXCESS,  # decides which jobs may pair; savings are computed in seconds
     )
-    return costs.predictions.row_slowdown, np.isfinite(costs.cost)
+    costs = GroupTable(jobs, jobs, device_class, context).resident_pairs
+    assert costs is not None
+    return costs.row_slowdown, np.isfinite(costs.cost)
 
 
 def _take_disjoint(

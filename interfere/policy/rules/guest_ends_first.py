@@ -21,12 +21,6 @@ Floats = NDArray[np.float64]
 EQUAL = 1e-9  # relative: two that end together
 
 
-def expected_runtimes_s(jobs: Sequence[Job], relative_times: Floats, slowdown: Floats) -> Floats:
-    """float64[n, m]: seconds that job i runs on beside partner j; τ float64[n]. NaN where unknown."""
-    remaining_s = np.array([job.remaining_s for job in jobs], dtype=np.float64)
-    return np.asarray((remaining_s * relative_times)[:, None] * slowdown)
-
-
 def outlasts(guest_s: Floats | float, host_s: Floats | float) -> Bools:
     """bool[r, c]: does guest i stay after host j? False where either is NaN."""
     return np.asarray(guest_s > host_s * (1 + EQUAL))

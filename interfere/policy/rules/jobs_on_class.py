@@ -51,9 +51,9 @@ class JobsOnClass:
         )
 
     @cached_property
-    def ids(self) -> list[str]:
-        """The ids of the jobs."""
-        return [job.id for job in self.jobs]
+    def alone_s(self) -> NDArray[np.float64]:
+        """float64[n]: median seconds to the end of each job alone; NaN where unknown."""
+        return np.array([job.remaining_s for job in self.jobs], dtype=np.float64) * self.relative_times
 
     @cached_property
     def profiled(self) -> Bools:

@@ -17,16 +17,16 @@ from interfere.records import Job, Rule, RuleKind
 Floats = NDArray[np.float64]
 
 
-def joint_throughput(slowdown: Floats, partner_slowdown: Floats) -> Floats:
-    """float64[...]: 1/s + 1/s' from the slowdowns of two jobs beside each other; NaN where one is not known."""
-    return np.asarray(1.0 / slowdown + 1.0 / partner_slowdown)
+def joint_throughput(*slowdowns: Floats) -> Floats:
+    """float64[...]: Σ 1/s over the slowdowns of jobs beside each other; NaN where one is not known."""
+    return np.asarray(sum(1.0 / slowdown for slowdown in slowdowns))
 
 
-def does_not_pay(slowdown: Floats, partner_slowdown: Floats, min_joint_throughput: float) -> Bools:
+def does_not_pay(slowdowns: Sequence[Floats], min_joint_throughput: float) -> Bools:
     """bool[...]: is the joint throughput not above the limit? False where it is not known, or where the limit is 0."""
     if min_joint_throughput == 0:
-        return np.zeros(np.shape(slowdown), dtype=bool)
-    return np.asarray(joint_throughput(slowdown, partner_slowdown) <= min_joint_throughput)
+        return np.zeros(np.broadcast_shapes(*map(np.shape, slowdowns)), dtype=bool)
+    return np.asarray(joint_throughput(*slowdowns) <= min_joint_throughput)
 
 
 def joint_throughput_rule(
@@ -39,7 +39,7 @@ def joint_throughput_rule(
     """The rule on each job beside each partner; `slowdown` of the jobs and `partner_slowdown`, float64[r, c] each."""
     return UniformRule(
         kind=RuleKind.JOINT_THROUGHPUT,
-        mask=does_not_pay(slowdown, partner_slowdown, min_joint_throughput),
+        mask=does_not_pay((slowdown, partner_slowdown), min_joint_throughput),
         rule_of=lambda i, j: Rule(
             kind=RuleKind.JOINT_THROUGHPUT,
             job_id=jobs[i].id,

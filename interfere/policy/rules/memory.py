@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.policy.rules.pair_rules import Bools, PairRule, UniformRule
+from interfere.policy.rules.pair_rules import Bools, Group, PairRule, UniformRule
 from interfere.records import NAN, Device, DeviceSlots, Job, JobProfile, Limits, MemoryBasis, MemoryDemand, Rule
 from interfere.records.promises import granules_for
 from interfere.records.rules import RuleKind
@@ -134,43 +134,55 @@ def solo_memory_rule(job_id: str, demand: MemoryDemand, memory: DeviceMemory) ->
     return Rule(kind=kind, job_id=job_id, demand=demand, capacity_bytes=capacity, device_memory_bytes=capacity)
 
 
+def grants_exceed(demands: Sequence[MemoryDemand], group: Group, memory: DeviceMemory) -> Bools:
+    """bool[...]: do the grants of each group come to more than the granules of the device?"""
+    granules = np.array([memory.granules_for(demand) for demand in demands], dtype=np.int64)
+    return np.asarray(sum(granules[member] for member in group) > memory.granules)
+
+
+def memory_exceeds(demands: Sequence[MemoryDemand], group: Group, memory: DeviceMemory, limits: Limits) -> Bools:
+    """bool[...]: do the peaks of each group, or its working sets, as far as they are known, leave no headroom?"""
+    oversubscribed = memory.oversubscription_ratio > 1
+    sizes = np.nan_to_num([each.working_set_bytes if oversubscribed else each.needed_bytes for each in demands])
+    return np.asarray(sum(sizes[member] for member in group) > memory.shared_bytes(limits))
+
+
 def pair_memory_rules(
-    row_ids: Sequence[str],
-    column_ids: Sequence[str],
-    row_demands: Sequence[MemoryDemand],
-    column_demands: Sequence[MemoryDemand],
+    ids: Sequence[str],
+    demands: Sequence[MemoryDemand],
+    pair: Group,
     fit_probability: NDArray[np.float64],
     memory: DeviceMemory,
     limits: Limits,
 ) -> Iterator[PairRule]:
     """Rules on the memory of two jobs on one device, in the order in which they bind.
 
-    `fit_probability` is float64[r, c], NaN where it is not predicted. A device of unknown capacity has no such rule.
+    `pair`: the places of the row jobs, int64[r, 1], and of the column jobs, int64[1, c]. `fit_probability` is
+    float64[r, c], NaN where it is not predicted. A device of unknown capacity has no such rule.
     """
     if memory.memory_bytes < 0:
         return
+    rows, columns = (member.ravel().tolist() for member in pair)
     # 1. Grants of the two must not exceed the granules of the device.
     if memory.grants_memory:
-        row_granules, column_granules = (
-            [memory.granules_for(demand) for demand in demands] for demands in (row_demands, column_demands)
-        )
         yield UniformRule(
             kind=RuleKind.GRANT,
-            mask=np.add.outer(row_granules, column_granules) > memory.granules,
-            rule_of=lambda i, j: _grant_rule(memory, row_ids[i], row_demands[i], column_ids[j], column_demands[j]),
+            mask=grants_exceed(demands, pair, memory),
+            rule_of=lambda i, j: _grant_rule(
+                memory, ids[rows[i]], demands[rows[i]], ids[columns[j]], demands[columns[j]]
+            ),
         )
     # 2. Their peaks, or with oversubscription their working sets, must leave the headroom free.
-    oversubscribed = memory.oversubscription_ratio > 1
-    kind = RuleKind.WORKING_SET if oversubscribed else RuleKind.MEMORY
+    kind = RuleKind.WORKING_SET if memory.oversubscription_ratio > 1 else RuleKind.MEMORY
     yield UniformRule(
         kind=kind,
-        mask=_exceeds(row_demands, column_demands, memory.shared_bytes(limits), oversubscribed=oversubscribed),
+        mask=memory_exceeds(demands, pair, memory, limits),
         rule_of=lambda i, j: Rule(
             kind=kind,
-            job_id=row_ids[i],
-            partner_id=column_ids[j],
-            demand=row_demands[i],
-            partner_demand=column_demands[j],
+            job_id=ids[rows[i]],
+            partner_id=ids[columns[j]],
+            demand=demands[rows[i]],
+            partner_demand=demands[columns[j]],
             capacity_bytes=memory.shared_bytes(limits),
             device_memory_bytes=memory.memory_bytes,
             memory_headroom=limits.memory.memory_headroom,
@@ -183,24 +195,13 @@ def pair_memory_rules(
             mask=1.0 - fit_probability > limits.memory.misfit_risk,
             rule_of=lambda i, j: Rule(
                 kind=RuleKind.MISFIT_RISK,
-                job_id=row_ids[i],
-                partner_id=column_ids[j],
+                job_id=ids[rows[i]],
+                partner_id=ids[columns[j]],
                 misfit_probability=1.0 - float(fit_probability[i, j]),
                 max_misfit_probability=limits.memory.misfit_risk,
                 capacity_bytes=memory.allocatable_bytes,
             ),
         )
-
-
-def _exceeds(
-    rows: Sequence[MemoryDemand], columns: Sequence[MemoryDemand], capacity_bytes: float, *, oversubscribed: bool
-) -> Bools:
-    """bool[r, c]: do the peaks of two, or their working sets, as far as they are known, exceed the capacity?"""
-    sizes = [
-        np.nan_to_num([demand.working_set_bytes if oversubscribed else demand.needed_bytes for demand in side])
-        for side in (rows, columns)
-    ]
-    return np.asarray(np.add.outer(*sizes) > capacity_bytes)
 
 
 def _grant_rule(

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from interfere.records.rules import Rule, RuleKind
 
 Bools = NDArray[np.bool_]
+Group = Sequence[NDArray[np.int64]]
+"""Of each member of groups its place among n jobs; the arrays broadcast to the shape [...] of all groups."""
 
 
 class RuleGroup(NamedTuple):
@@ -57,25 +59,20 @@ class UniformRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRules:
-    """All rules on the pairs of one table, in the order in which they bind.
-
-    `symmetric`: the rows are the columns, and a pair is forbidden where it is forbidden either way.
-    """
+    """All rules on the pairs of one table, in the order in which they bind."""
 
     rules: tuple[PairRule, ...] = ()
-    symmetric: bool = False
 
     def forbidden(self, shape: tuple[int, int]) -> Bools:
         """bool[r, c]: does any rule forbid the pair?"""
         forbidden = np.zeros(shape, dtype=bool)
         for rule in self.rules:
             forbidden |= rule.mask
-        return forbidden | forbidden.T if self.symmetric else forbidden
+        return forbidden
 
     def blocking_rule(self, row: int, column: int) -> Rule | None:
         """The first rule that forbids the pair; None where it is allowed."""
-        pairs = ((row, column), (column, row)) if self.symmetric else ((row, column),)
-        return next((rule.rule(i, j) for i, j in pairs for rule in self.rules if rule.mask[i, j]), None)
+        return next((rule.rule(row, column) for rule in self.rules if rule.mask[row, column]), None)
 
     def blocking_groups(self, row: int, columns: Sequence[int]) -> list[RuleGroup | None]:
         """The group of the first rule that forbids each pair of one row; no `Rule` is built."""
@@ -83,7 +80,4 @@ class PairRules:
         for rule in self.rules:
             forbidden = [j for j in columns if j not in groups and rule.mask[row, j]]
             groups.update(zip(forbidden, rule.groups(row, forbidden), strict=True))
-        for rule in self.rules if self.symmetric else ():
-            forbidden = [j for j in columns if j not in groups and rule.mask[j, row]]
-            groups.update((j, rule.groups(j, [row])[0]) for j in forbidden)
         return [groups.get(j) for j in columns]

@@ -135,28 +135,11 @@ def remaining_quantile_s(job: Job, level: float) -> float:
     return float(job.remaining_s * (job.remaining_p90_s / job.remaining_s) ** (NormalDist().inv_cdf(level) / P90_Z))
 
 
-def slowdowns_to_miss(
-    jobs: Sequence[Job], relative_times: Floats, now_s: float, partner_s: Floats | float = math.inf
-) -> Floats:
-    """float64[k, n, ...]: above which slowdown each deadline is missed, in k equally likely cases of what remains.
-
-    `partner_s` float64[n, ...]: when the co-located job ends.
-    """
+def remaining_cases_s(jobs: Sequence[Job]) -> list[Floats]:
+    """float64[n] each: what remains of each job in equally likely cases, alone on its fastest device type."""
     uncertain = any(not math.isnan(job.remaining_p90_s) for job in jobs)
     levels = REMAINING_LEVELS if uncertain else (0.5,)
-    expand = (slice(None),) + (None,) * (np.ndim(partner_s) - 1)
-    deadline_in_s = np.array([job.deadline_s - now_s for job in jobs], dtype=np.float64)[expand]
-    runtime_s = [
-        np.array([remaining_quantile_s(job, level) for job in jobs], dtype=np.float64) * relative_times
-        for level in levels
-    ]
-    return np.stack([tolerable_slowdown(case_s[expand], deadline_in_s, partner_s) for case_s in runtime_s])
-
-
-def median_runtimes_s(jobs: Sequence[Job], relative_times: Floats) -> Floats:
-    """float64[n]: median seconds to the end of each job alone; inf where nobody knows."""
-    remaining_s = np.array([job.remaining_s for job in jobs], dtype=np.float64)
-    return np.asarray(np.nan_to_num(remaining_s, nan=np.inf) * relative_times)
+    return [np.array([remaining_quantile_s(job, level) for job in jobs], dtype=np.float64) for level in levels]
 
 
 def relative_checkpoint_losses(jobs: Sequence[Job], alone: Sequence[Runtime]) -> Floats:

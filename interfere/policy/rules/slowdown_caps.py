@@ -15,7 +15,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.policy.rules.pair_rules import Bools, RuleGroup
+from interfere.policy.rules.jobs_on_class import JobsOnClass
+from interfere.policy.rules.pair_rules import Bools, Group, RuleGroup
 from interfere.policy.rules.runtime import TICK_S, Runtime, tolerable_slowdown
 from interfere.records import NAN, Job, JobProfile, Limits, Rule, RuleKind
 
@@ -25,40 +26,43 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowdownCaps:
-    """The caps of n jobs against m partners that do not depend on time; NaN for a cap that is not set."""
+    """The caps of n jobs beside one another that do not depend on time; NaN for a cap that is not set."""
 
     own: Floats  # float64[n]: max_slowdown of the job
     request: float
     protected: float  # against partners of lower priority
     priority: Ints  # int64[n]
-    partner_priority: Ints  # int64[m]
     latency: Floats  # float64[n]: 0 where no co-located job is possible
 
     @classmethod
-    def of(
-        cls, jobs: Sequence[Job], profiles: Sequence[JobProfile | None], partners: Sequence[Job], limits: Limits
-    ) -> "SlowdownCaps":
-        """The caps of jobs, with their profiles on the device type, against partners."""
+    def of(cls, jobs: Sequence[Job], profiles: Sequence[JobProfile | None], limits: Limits) -> "SlowdownCaps":
+        """The caps of jobs, with their profiles on the device type."""
         return cls(
             own=np.array([job.max_slowdown for job in jobs], dtype=np.float64),
             request=limits.slowdown.max_slowdown,
             protected=limits.slowdown.protected_slowdown,
             priority=np.array([job.priority for job in jobs], dtype=np.int64),
-            partner_priority=np.array([job.priority for job in partners], dtype=np.int64),
             latency=np.array([_latency_cap(j, p) for j, p in zip(jobs, profiles, strict=True)], dtype=np.float64),
         )
 
-    def tightest(self) -> Floats:
-        """float64[n, m] or float64[n, 1], the tightest cap of each job against each partner; inf without any."""
-        own = np.fmin(np.fmin(np.fmin(self.own, self.latency), self.request), np.inf)
+    @property
+    def any_is_set(self) -> bool:
+        """May a cap bind?"""
+        set_for_jobs = np.isfinite(self.own).any() or np.isfinite(self.latency).any()
+        protects = not math.isnan(self.protected) and len(set(self.priority.tolist())) > 1
+        return bool(set_for_jobs) or not math.isnan(self.request) or protects
+
+    def tightest(self, jobs: Ints, partners: Ints) -> Floats:
+        """float64[...], the tightest cap of each job against each partner; inf without any."""
+        own = np.fmin(np.fmin(np.fmin(self.own, self.latency), self.request), np.inf)[jobs]
         if math.isnan(self.protected):
-            return np.asarray(own[:, None])
-        protects = self.priority[:, None] > self.partner_priority
-        return np.minimum(own[:, None], np.where(protects, self.protected, np.inf))
+            return np.asarray(own)
+        protects = self.priority[jobs] > self.priority[partners]
+        return np.minimum(own, np.where(protects, self.protected, np.inf))
 
     def each(self, jobs: Ints, partners: Ints, time_cap: Floats) -> Floats:
         """float64[5, k]: the caps of k pairs in the order of `_KINDS`; `time_cap` float64[k] is the fifth."""
-        protects = self.priority[jobs] > self.partner_priority[partners]
+        protects = self.priority[jobs] > self.priority[partners]
         return np.stack(
             [
                 self.own[jobs],
@@ -81,46 +85,42 @@ _KINDS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class SlowdownCapRule:
-    """The caps of one side of the pairs: of the row jobs against the column jobs, or the other way round.
+class MemberCaps:
+    """The caps of one member of each group against one other member."""
 
-    All arrays have the capped jobs in their rows and their partners in their columns.
-    """
-
-    jobs: Sequence[Job]
-    partners: Sequence[Job]
-    profiles: Sequence[JobProfile | None]
-    runtimes: Sequence[Runtime]
+    jobs: JobsOnClass
     caps: SlowdownCaps
-    time_cap: Floats  # float64[n, m], what deadlines and windows leave; NaN for no cap
-    upper: Floats  # float64[n, m], the quantile 1 - risk of the slowdown
+    members: Ints  # int64[...]: places of the capped members
+    partners: Ints
+    time_cap: Floats  # float64[...], what deadlines and windows leave beside the whole group; NaN for no cap
+    upper: Floats  # float64[...], the quantile 1 - risk of the slowdown in the whole group
     risk: float
-    caps_columns: bool  # are the capped jobs the columns of the pairs?
 
     @cached_property
     def mask(self) -> Bools:
-        """bool[r, c]: could the job pass the tightest of its caps?"""
-        past = np.asarray(self.upper > np.fmin(self.caps.tightest(), self.time_cap))
-        return past.T if self.caps_columns else past
+        """bool[...]: could the member pass the tightest of its caps?"""
+        return np.asarray(self.upper > np.fmin(self.caps.tightest(self.members, self.partners), self.time_cap))
 
-    def rule(self, row: int, column: int) -> Rule:
-        """The tightest cap, and the slowdown that the job could reach."""
-        i, j = (column, row) if self.caps_columns else (row, column)
-        caps = self.caps.each(np.array([i]), np.array([j]), self.time_cap[i, [j]])[:, 0]
+    def rule(self, *group: int) -> Rule:
+        """The tightest cap, and the slowdown that the member of one group could reach."""
+        *before, last = group
+        members, partners, upper, time_cap = self._at(*before, [last])
+        i, j = int(members[0]), int(partners[0])
+        caps = self.caps.each(members, partners, time_cap)[:, 0]
         tightest = int(np.nanargmin(caps))
-        job, partner, runtime, kind = self.jobs[i], self.partners[j], self.runtimes[i], _KINDS[tightest]
-        unreachable = latency_rule(job, self.profiles[i]) if kind is RuleKind.LATENCY_TARGET else None
+        job, partner, runtime, kind = self.jobs.jobs[i], self.jobs.jobs[j], self.jobs.runtimes[i], _KINDS[tightest]
+        profile = self.jobs.profiles[i]
+        unreachable = latency_rule(job, profile) if kind is RuleKind.LATENCY_TARGET else None
         if unreachable is not None:
             return unreachable
         protected, latency = kind is RuleKind.PROTECTED_SLOWDOWN, kind is RuleKind.LATENCY_TARGET
-        profile = self.profiles[i]
         kind = kind or _time_kind(runtime)
         deadline, window = kind is RuleKind.DEADLINE, kind is RuleKind.WINDOW
         return Rule(
             kind=kind,
             job_id=job.id,
             partner_id=partner.id,
-            slowdown=float(self.upper[i, j]),
+            slowdown=float(upper[0]),
             slowdown_cap=float(caps[tightest]),
             risk=self.risk,
             priority=job.priority if protected else None,
@@ -133,30 +133,36 @@ class SlowdownCapRule:
         )
 
     def groups(self, row: int, columns: Sequence[int]) -> Sequence[RuleGroup]:
-        """The kind of the tightest cap of each pair."""
+        """The kind of the tightest cap of each pair of one row."""
         if not columns:
             return ()
-        others, same = np.asarray(columns), np.full(len(columns), row)
-        jobs, partners = (others, same) if self.caps_columns else (same, others)
-        tightest = np.nanargmin(self.caps.each(jobs, partners, self.time_cap[jobs, partners]), axis=0)
+        jobs, partners, _, time_cap = self._at(row, list(columns))
+        tightest = np.nanargmin(self.caps.each(jobs, partners, time_cap), axis=0)
         return [
-            RuleGroup(_KINDS[k] or _time_kind(self.runtimes[i]))
+            RuleGroup(_KINDS[k] or _time_kind(self.jobs.runtimes[i]))
             for k, i in zip(tightest.tolist(), jobs.tolist(), strict=True)
         ]
 
+    def _at(self, *group: int | list[int]) -> tuple[Ints, Ints, Floats, Floats]:
+        """The members, the partners, the upper slowdowns and the time caps of some groups."""
+        members, partners, upper, time_cap = np.broadcast_arrays(self.members, self.partners, self.upper, self.time_cap)
+        return members[group], partners[group], upper[group], time_cap[group]
 
-def time_caps(runtimes: Sequence[Runtime], partners: Sequence[Runtime], partner_upper: Floats) -> Floats:
-    """float64[n, m], the cap that its deadline and the device's closing give each job beside each; NaN for none.
 
-    `partner_upper` float64[n, m]: how far the partner could be slowed down, so how long it could stay.
+def time_caps(jobs: JobsOnClass, group: Group, upper: Sequence[Floats]) -> list[Floats]:
+    """float64[...] each: the cap that its deadline and the device's closing give each member; NaN for none.
+
+    They are kept beside company that stays as long as the longest member of it could, slowed down by `upper`.
     """
     pessimistic_s, limit_s = (
-        np.array([getattr(runtime, name) for runtime in runtimes])[:, None]
-        for name in ("pessimistic_s", "time_limit_s")
+        np.array([getattr(runtime, name) for runtime in jobs.runtimes]) for name in ("pessimistic_s", "time_limit_s")
     )
-    alone_s = np.array([partner.pessimistic_s for partner in partners], dtype=np.float64)
-    partner_s = np.nan_to_num(alone_s, nan=np.inf) * partner_upper
-    return tolerable_slowdown(pessimistic_s, limit_s + TICK_S, partner_s)
+    stays_s = [np.nan_to_num(pessimistic_s, nan=np.inf)[member] * up for member, up in zip(group, upper, strict=True)]
+    caps = []
+    for a, member in enumerate(group):
+        others_s = np.maximum.reduce(np.broadcast_arrays(*(each for b, each in enumerate(stays_s) if b != a)))
+        caps.append(tolerable_slowdown(pessimistic_s[member], limit_s[member] + TICK_S, others_s))
+    return caps
 
 
 def latency_rule(job: Job, profile: JobProfile | None) -> Rule | None:

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.context import PlanningContext
+from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.job_classes import JobKeys
-from interfere.policy.costs.pair_costs import PairCosts, pair_costs
-from interfere.policy.costs.pair_predictions import PairPredictor
+from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass, DeviceClassMembers
 from interfere.policy.rules.jobs_on_class import JobsOnClass
 from interfere.policy.schedule.problem import Aggregate, ScheduleObjective, ScheduleProblem
@@ -250,23 +250,11 @@ def _class_tables(device_class: DeviceClass, kinds: _Kinds, context: PlanningCon
     slows_resident = np.zeros((k, k), dtype=bool)
     if shares and device_class.seats == 2 and ActionKind.START_SHARED in context.limits.allowed:
         shared_class = device_class if device_class.open_s > 0 else opened
-        table = pair_costs(
-            kinds.pending, kinds.pending, shared_class, context, row_times=times, column_times=times
-        ).symmetric()
-        guest[:p, :p], host[:p, :p] = _slowdowns(table)
-        if kinds.residents:
-            resident_times = context.relative_times_on(device_class.type, kinds.residents)
-            table = pair_costs(
-                kinds.pending,
-                kinds.residents,
-                shared_class,
-                context,
-                row_times=times,
-                column_times=resident_times,
-                running=True,
-            )
-            guest[:p, p:], host[:p, p:] = _slowdowns(table)
-            upper = _resident_upper(table, context)
+        table = GroupTable(kinds.pending, kinds.residents, shared_class, context)
+        guest[:p, :p], host[:p, :p] = _slowdowns(table.pending_pairs)
+        if table.resident_pairs is not None:
+            guest[:p, p:], host[:p, p:] = _slowdowns(table.resident_pairs)
+            upper = table.resident_upper()
             cap = context.limits.slowdown.resident_cap
             slows_resident[:p, p:] = upper > cap
             guest[:p, p:][upper > MAX_RESIDENT_FACTOR * cap] = np.nan
@@ -283,17 +271,8 @@ def _class_tables(device_class: DeviceClass, kinds: _Kinds, context: PlanningCon
     )
 
 
-def _resident_upper(table: PairCosts, context: PlanningContext) -> Floats:
-    """float64[r, c]: the quantile 1 - risk of each resident's slowdown; NaN where nothing is predicted."""
-    upper = np.full(table.cost.shape, np.nan)
-    predictor = PairPredictor(rows=table.rows, columns=table.columns, context=context)
-    if predictor.may_predict and table.rows.profiled.any() and table.columns.profiled.any():
-        upper[predictor.profiled] = predictor.slowdown_quantile(1 - context.limits.slowdown.risk)[1]
-    return upper
-
-
 def _slowdowns(table: PairCosts) -> tuple[Floats, Floats]:
     """Return the predicted slowdowns of row and column jobs; NaN where a rule forbids the pair."""
     allowed = np.isfinite(table.cost)
-    rows, columns = table.predictions.row_slowdown, table.predictions.column_slowdown
+    rows, columns = table.row_slowdown, table.column_slowdown
     return np.where(allowed, np.maximum(1.0, rows), np.nan), np.where(allowed, np.maximum(1.0, columns), np.nan)

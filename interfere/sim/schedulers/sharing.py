@@ -73,7 +73,7 @@ class SchedulerSettings(SchedulerOptions):
         neighbour = predicted.neighbour_slowdown.astype(np.float64)
         cap = math.inf if math.isnan(self.max_slowdown) else self.max_slowdown
         allowed = (victim <= cap) & (neighbour <= cap)  # NaN is never within
-        return victim, neighbour, np.asarray(allowed & ~does_not_pay(victim, neighbour, self.min_joint_throughput))
+        return victim, neighbour, np.asarray(allowed & ~does_not_pay((victim, neighbour), self.min_joint_throughput))
 
     def profile(self, workload: str, device_type: str) -> JobProfile | None:
         """Return the solo profile of a workload; None where it has none."""

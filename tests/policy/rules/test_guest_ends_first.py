@@ -7,7 +7,7 @@ import pytest
 
 from interfere.policy.answer.actions import MAX_REFUSALS
 from interfere.policy.answer.ranking import rank
-from interfere.policy.rules.guest_ends_first import expected_runtimes_s, outlasts
+from interfere.policy.rules.guest_ends_first import outlasts
 from interfere.policy.solve.planner import plan
 from interfere.records import Action, ActionKind, Device, Job, Limits, Snapshot
 from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
@@ -70,8 +70,5 @@ def test_a_gang_counts_as_one() -> None:
         assert found.actions[0].kind is kind
 
 
-def test_arrays() -> None:
-    jobs = (Job(id="x", workload="a", remaining_s=10.0), Job(id="y", workload="a"))
-    found = expected_runtimes_s(jobs, np.array([2.0, 1.0]), np.array([[1.5, 2.0], [1.0, 1.0]]))
-    np.testing.assert_array_equal(found, [[30.0, 40.0], [np.nan, np.nan]])
+def test_an_unknown_end_outlasts_nothing() -> None:
     assert outlasts(np.array([1.0, 2.0, np.nan]), np.array([1.0, 1.0, 1.0])).tolist() == [False, True, False]

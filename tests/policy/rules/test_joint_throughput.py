@@ -62,11 +62,11 @@ def test_the_refusal_has_the_numbers() -> None:
 def test_a_larger_limit_forbids_no_less(ahead: float, back: float, one: float, other: float) -> None:
     pair = np.array([ahead]), np.array([back])
     low, high = sorted((one, other))
-    assert does_not_pay(*pair, low) <= does_not_pay(*pair, high)
+    assert does_not_pay(pair, low) <= does_not_pay(pair, high)
     assert joint_throughput(*pair) == joint_throughput(*pair[::-1])
 
 
 def test_an_unknown_slowdown_is_not_judged_and_a_negative_limit_is_refused() -> None:
-    assert not does_not_pay(np.array([np.nan]), np.array([9.0]), 1.0)[0]
+    assert not does_not_pay((np.array([np.nan]), np.array([9.0])), 1.0)[0]
     with pytest.raises(InvalidInputError, match="min_joint_throughput"):
         Limits.of(min_joint_throughput=-0.1)

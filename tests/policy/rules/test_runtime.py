@@ -13,9 +13,9 @@ from interfere.policy.rules.runtime import (
     Runtime,
     ageing,
     opening_times,
+    remaining_cases_s,
     remaining_quantile_s,
     runtimes,
-    slowdowns_to_miss,
     start_weights,
     tolerable_slowdown,
 )
@@ -110,12 +110,14 @@ def test_a_later_deadline_and_a_longer_window_never_forbid_more(
 
 
 def test_cases_of_a_miss_spread_as_what_remains_does() -> None:
-    cases = slowdowns_to_miss([job(deadline_s=200.0), job(deadline_s=200.0, remaining_p90_s=150.0)], np.ones(2), 0.0)
+    remaining = remaining_cases_s([job(), job(remaining_p90_s=150.0)])
+    cases = np.stack([tolerable_slowdown(case_s, np.array([200.0, 200.0]), np.inf) for case_s in remaining])
     assert cases.shape == (10, 2)
     assert set(cases[:, 0]) == {2.0}
     assert np.median(cases[:, 1]) == pytest.approx(2.0, rel=0.05)
     assert cases[0, 1] > 2.0 > cases[-1, 1]
-    assert np.isnan(slowdowns_to_miss([job()], ONE, 0.0)).all()
+    assert len(remaining_cases_s([job()])) == 1
+    assert np.isnan(tolerable_slowdown(ONE, np.array([np.nan]), np.inf)).all()
 
 
 def test_who_can_still_make_it_and_has_the_least_slack_goes_first() -> None:
