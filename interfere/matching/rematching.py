@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from interfere.matching.problem import NOBODY, WAITS, Level, Placement, PlacementProblem
 from interfere.matching.search import solve_levels
-from interfere.time_budget import UNLIMITED
+from interfere.time_budget import UNLIMITED, TimeBudget
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -120,21 +120,21 @@ def value_of(problem: RematchingProblem, arrangement: Arrangement) -> float:
     return value - sum(problem.stop_cost(i) for i in np.flatnonzero(arrangement.mate == WAITS).tolist())
 
 
-def rematch(problem: RematchingProblem) -> Rematching:
-    """Return the best arrangement found and its upper bound; the present arrangement where none is better."""
-    present = problem.current()
-    value = value_of(problem, present)
+def rematch(problem: RematchingProblem, budget: TimeBudget = UNLIMITED, start: Arrangement | None = None) -> Rematching:
+    """Return the best arrangement found and its upper bound; `start`, else the present, where none is better."""
+    start = start or problem.current()
+    value = value_of(problem, start)
     members, place, worth = _columns(problem)
     if not problem.n:
-        return Rematching(arrangement=present, value=value, upper_bound=value)
+        return Rematching(arrangement=start, value=value, upper_bound=value)
     placement_problem, level = _placement_problem(problem, members, place, worth)
-    start = _placement_of(problem, present, members, place)
-    solution = solve_levels(placement_problem, (level,), start, budget=UNLIMITED)
+    placed = _placement_of(problem, start, members, place)
+    solution = solve_levels(placement_problem, (level,), placed, budget=budget)
     found = _arrangement_of(problem, solution.placement, members, place)
     best = value_of(problem, found)
     bound = max(-solution.lower_bounds[0], best)
     if best <= value:
-        return Rematching(arrangement=present, value=value, upper_bound=max(bound, value))
+        return Rematching(arrangement=start, value=value, upper_bound=max(bound, value))
     return Rematching(arrangement=found, value=best, upper_bound=bound)
 
 

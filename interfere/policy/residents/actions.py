@@ -17,7 +17,6 @@ from interfere.policy.residents.migration import (
     Migration,
     MigrationPlan,
     is_movable,
-    plan_migrations,
     plan_moves_across_types,
 )
 from interfere.policy.rules.runtime import start_weights
@@ -43,11 +42,8 @@ def with_migrations(plan: Plan, context: PlanningContext) -> Plan:
     empty = [device.id for device in snapshot.devices if not device.residents]
     max_devices = len(empty) if snapshot.limits.max_devices is None else snapshot.limits.max_devices
     free_devices = max_devices - sum(device_id in started_on for device_id in empty)
-    if snapshot.limits.rematch_running and ActionKind.MOVE in snapshot.limits.allowed:
-        assignment = plan_assignment(context, started_on, waiting, free_devices)
-        migration_plan, starts = assignment.moves, [_assigned_start(start, context) for start in assignment.starts]
-    else:
-        migration_plan, starts = plan_migrations(context, started_on, waiting, free_devices), []
+    assignment = plan_assignment(context, started_on, waiting, free_devices)
+    migration_plan, starts = assignment.moves, [_assigned_start(start, context) for start in assignment.starts]
     if ActionKind.MOVE in snapshot.limits.allowed:
         changed = _changed_devices(migration_plan, starts, context)
         used = sum(not context.devices[device_id].residents for device_id in changed)

@@ -1,19 +1,15 @@
-"""Migration of residents: the time that moves save, compared with the cost of their checkpoints, in weighted seconds.
+"""What a migration of residents saves and costs, in weighted seconds, and which residents may move at all.
 
 Job i beside j loses w_i (s_ij - 1) in each second of its remaining_s alone, and a moving job pays w_i · checkpoint_s (w
 = 1 where the objective counts every job the same). A migration is taken only if its saving exceeds `move_factor` times
-its cost. Migrations are taken in order of gain, on the devices as earlier migrations left them, until none gains. Three
-kinds exist: leave a partner for an empty device; join a resident that is alone; swap places with another mover. A join
-of a job that is alone makes room for a waiting job and saves that job's weight for the shortest remaining_s of any
-resident. Where no migration makes room, a waiting job of strictly higher priority may preempt the resident of lowest
-priority that is alone on its device, if waiting for its end would cost more than the preemption.
+its cost. A waiting job that gets the device of a mover saves its weight for the shortest remaining_s of any resident.
+Where no migration makes room, a waiting job of strictly higher priority may preempt the resident of lowest priority
+that is alone on its device, if waiting for its end would cost more than the preemption.
 
 Law 1: only preemptible jobs on one device move, with known remaining_s, checkpoint_s and since_s, with no feasible
 deadline, and after more time on the device than a promise lives. A device does not change if it has a younger resident,
 a resident of unknown age, a promise, or a start of this plan; so an immediate second request moves no job. Law 2: no
-job moves twice in a plan. Residents join and swap within a device class, and leave for an idle device of any type.
-Heuristic: each migration gains, but no bound exists on other sets of migrations; on small clusters with free moves the
-migrations save at least 95 % of what the best arrangement saves (a test).
+job moves twice in a plan. Residents move within a device class (`assignment`), and alone to an idle device of any type.
 """
 
 import math
@@ -28,7 +24,6 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.objectives import WEIGHTED_EXCESS, weights
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.residents.migration_gain import MIN_GAIN_S, MigrationCandidate, MigrationKind, ResidentPairs
 from interfere.policy.rules.availability import availability_rule, start_rule
 from interfere.policy.rules.memory import solo_memory_rule
 from interfere.policy.rules.runtime import runtimes
@@ -37,6 +32,7 @@ from interfere.records import NAN, ActionKind, Device, Job, ObjectiveKind, Snaps
 from interfere.records.cluster import DEFAULT_SEATS
 
 Floats = NDArray[np.float64]
+MIN_GAIN_S = 1e-6  # weighted seconds; a smaller gain is a rounding error
 PRIORITY_FACTOR = 10.0  # one second of a job counts as ten seconds at the next lower priority
 UNWEIGHTED = (ObjectiveKind.TOTAL_SLOWDOWN, ObjectiveKind.COMPLETION_TIME)  # objectives without job weights
 
@@ -71,33 +67,18 @@ class MigrationPlan:
     destinations: Mapping[str, Destination] = field(default_factory=dict)  # by job id
 
 
-def plan_migrations(
-    context: PlanningContext,
-    closed_devices: Collection[str],
-    waiting: Sequence[Job],
-    free_devices: int,
-) -> MigrationPlan:
-    """Return the migrations that gain, and preemptions for waiting jobs that get no room from a migration.
+def open_devices(context: PlanningContext, closed_devices: Collection[str]) -> dict[DeviceClass, list[Device]]:
+    """Return by class the devices whose jobs may be rearranged, devices with residents first.
 
-    `closed_devices` have a promise or a start of this plan; `waiting`: jobs on one device that no action starts, in
-    start order; `free_devices`: number of empty devices that may still be used.
+    Residents run in pairs, even where a device has more seats.
     """
-    allowed = context.limits.allowed
-    remaining_s = [job.remaining_s for device in context.snapshot.devices for job in device.residents]
-    wait_s = float(np.nan_to_num(np.fmin.reduce(remaining_s, initial=math.nan)))
-    queue, migrations, destinations = list(waiting), list[Migration](), dict[str, Destination]()
-    pairs_of_class = _resident_pairs(context, closed_devices)
-    for device_class, pairs in pairs_of_class.items() if ActionKind.MOVE in allowed else ():
-        while not context.budget.expired and (
-            taken := _take_disjoint(device_class, pairs, queue, wait_s, free_devices, context)
-        ):
-            free_devices -= sum(candidate.kind is MigrationKind.LEAVE for candidate, _ in taken)
-            migrations += [migration for _, migration in taken]
-        movers = {job_id for migration in migrations for job_id in migration.movers}
-        destinations |= _destinations(pairs, movers)
-    if ActionKind.PREEMPT in allowed:
-        migrations += _preemptions(queue, pairs_of_class, context)
-    return MigrationPlan(migrations=tuple(migrations), destinations=destinations)
+    devices_of: dict[DeviceClass, list[Device]] = {}
+    for device in sorted(context.snapshot.devices, key=lambda device: not device.residents):
+        if device.id not in closed_devices and len(device.residents) <= 2 and outlived_promises(device, context):
+            device_class = context.device_class(device)
+            if device_class.seats >= DEFAULT_SEATS and (device.residents or device_class in devices_of):
+                devices_of.setdefault(device_class, []).append(device)
+    return devices_of
 
 
 def job_weight(job: Job, snapshot: Snapshot) -> float:
@@ -126,50 +107,6 @@ def outlived_promises(device: Device, context: PlanningContext) -> bool:
     return all(job.gpus == 1 and context.now_s - job.since_s >= ttl_s for job in device.residents)
 
 
-def _resident_pairs(context: PlanningContext, closed_devices: Collection[str]) -> dict[DeviceClass, ResidentPairs]:
-    """Return the open devices with at most two residents, for each device class with a movable job."""
-    devices_of: dict[DeviceClass, list[Device]] = {}
-    for device in context.snapshot.devices:
-        if device.id not in closed_devices and len(device.residents) <= 2 and outlived_promises(device, context):
-            device_class = context.device_class(device)
-            if device_class.seats >= DEFAULT_SEATS:  # migrations pair residents, even where a device has more seats
-                devices_of.setdefault(device_class, []).append(device)
-    return {
-        device_class: _pairs_of_class(device_class, devices, context)
-        for device_class, devices in devices_of.items()
-        if any(is_movable(job) for device in devices for job in device.residents)
-    }
-
-
-def _pairs_of_class(device_class: DeviceClass, devices: Sequence[Device], context: PlanningContext) -> ResidentPairs:
-    """Return the residents of devices of one class, with pairwise slowdowns and migration costs."""
-    snapshot, limits = context.snapshot, context.limits
-    jobs = [job for device in devices for job in device.residents]
-    m = len(jobs)
-    slowdown, allowed = np.ones((m + 1, m + 1)), np.ones((m + 1, m + 1), dtype=bool)
-    slowdown[:m, :m], may_pair = slowdowns_beside(jobs, device_class, context)
-    allowed[:m, :m] = may_pair & (ActionKind.START_SHARED in limits.allowed)
-    partner = np.full(m + 1, m)
-    index_of = {job.id: i for i, job in enumerate(jobs)}
-    for device in devices:
-        if len(device.residents) == 2:
-            i, j = (index_of[job.id] for job in device.residents)
-            partner[i], partner[j] = j, i
-    weight = np.array([job_weight(job, snapshot) for job in jobs] + [0.0])
-    checkpoint_s = [job.checkpoint_s if may_leave(job, device_class) else np.inf for job in jobs]
-    return ResidentPairs(
-        jobs=jobs,
-        device_of=[device for device in devices for _ in device.residents],
-        partner=partner,
-        slowdown=slowdown,
-        allowed=allowed,
-        weight=weight,
-        remaining_s=np.array([job.remaining_s for job in jobs] + [0.0]),
-        migration_cost_s=np.append(weight[:m] * np.array(checkpoint_s), np.inf),
-        empty=[device for device in devices if not device.residents],
-    )
-
-
 def slowdowns_beside(
     jobs: Sequence[Job], device_class: DeviceClass, context: PlanningContext
 ) -> tuple[Floats, NDArray[np.bool_]]:
@@ -186,45 +123,6 @@ def slowdowns_beside(
     return costs.row_slowdown, np.isfinite(costs.cost)
 
 
-def _take_disjoint(
-    device_class: DeviceClass,
-    pairs: ResidentPairs,
-    queue: list[Job],
-    wait_s: float,
-    free_devices: int,
-    context: PlanningContext,
-) -> list[tuple[MigrationCandidate, Migration]]:
-    """Return the migrations that gain, at most one for each device; remove jobs that get a device from `queue`."""
-    snapshot = context.snapshot
-    next_start = next((job for job in queue if may_start_alone(job, device_class, context)), None)
-    room_s = job_weight(next_start, snapshot) * wait_s if next_start is not None else 0.0
-    taken: list[tuple[MigrationCandidate, Migration]] = []
-    changed_devices: set[str] = set()
-    for candidate in pairs.candidates(snapshot.limits.move_factor, room_s, may_leave=free_devices > 0):
-        i, k, leaves = candidate.mover, candidate.other, candidate.kind is MigrationKind.LEAVE
-        devices = {pairs.device_of[i].id} if leaves else {pairs.device_of[i].id, pairs.device_of[k].id}
-        used = sum(other.kind is MigrationKind.LEAVE for other, _ in taken)
-        no_empty_device = leaves and (not pairs.empty or used >= free_devices)
-        if devices & changed_devices or no_empty_device or (candidate.makes_room and next_start not in queue):
-            continue
-        device_left = pairs.device_of[i].id
-        pairs.carry_out(candidate)
-        changed_devices |= devices | {pairs.device_of[i].id}
-        started = next_start if candidate.makes_room else None
-        if started is not None:
-            queue.remove(started)
-        movers = [i, k] if candidate.kind is MigrationKind.SWAP else [i]
-        migration = Migration(
-            movers=tuple(pairs.jobs[index].id for index in movers),
-            starts=started.id if started else "",
-            device_id=device_left if started else "",
-            saved_s=candidate.saved_s,
-            cost_s=candidate.cost_s,
-        )
-        taken.append((candidate, migration))
-    return taken
-
-
 def plan_moves_across_types(
     context: PlanningContext, closed_devices: Collection[str], free_devices: int
 ) -> MigrationPlan:
@@ -232,7 +130,7 @@ def plan_moves_across_types(
 
     A resident saves the difference between its remaining time beside its neighbour on the present type and alone on the
     other type; the neighbour saves its slowdown. Moves are taken in order of gain. `closed_devices` and `free_devices`
-    as in `plan_migrations`.
+    as in `assignment.plan_assignment`.
     """
     devices = [device for device in context.snapshot.devices if device.id not in closed_devices]
     idle: dict[DeviceClass, list[Device]] = {}
@@ -292,22 +190,26 @@ class _Preemptable(NamedTuple):
     device_id: str
 
 
-def _preemptions(
-    queue: Sequence[Job], pairs_of_class: Mapping[DeviceClass, ResidentPairs], context: PlanningContext
-) -> list[Migration]:
-    """Return for each queued job the cheapest preemption that gains, of a resident of strictly lower priority."""
+def plan_preemptions(
+    context: PlanningContext, closed_devices: Collection[str], queue: Sequence[Job]
+) -> tuple[Migration, ...]:
+    """Return for each queued job the cheapest preemption that gains, of a resident of strictly lower priority.
+
+    `closed_devices` have a promise, or a start or a move of this plan; `queue`: jobs on one device, in start order.
+    """
     residents = [
         _Preemptable(
             priority=job.priority,
-            cost_s=float(pairs.migration_cost_s[i]),
+            cost_s=job_weight(job, context.snapshot) * job.checkpoint_s,
             job_id=job.id,
             remaining_s=job.remaining_s,
             device_class=device_class,
-            device_id=pairs.device_of[i].id,
+            device_id=device.id,
         )
-        for device_class, pairs in pairs_of_class.items()
-        for i, job in enumerate(pairs.jobs)
-        if pairs.partner[i] == len(pairs.jobs) and np.isfinite(pairs.migration_cost_s[i])
+        for device_class, devices in open_devices(context, closed_devices).items()
+        for device in devices
+        for job in device.residents
+        if len(device.residents) == 1 and may_leave(job, device_class)
     ]
     residents.sort(key=lambda resident: (resident.priority, resident.cost_s, resident.job_id))
     preemptions: list[Migration] = []
@@ -330,23 +232,7 @@ def _preemptions(
                 )
                 residents.remove(resident)
                 break
-    return preemptions
-
-
-def _destinations(pairs: ResidentPairs, movers: Collection[str]) -> dict[str, Destination]:
-    """Return the final destination of each moving job of one device class, by job id."""
-    destinations = {}
-    m = len(pairs.jobs)
-    for i, job in enumerate(pairs.jobs):
-        if job.id in movers:
-            k = int(pairs.partner[i])
-            destinations[job.id] = Destination(
-                device_id=pairs.device_of[i].id,
-                partner_id=pairs.jobs[k].id if k < m else "",
-                slowdown=float(pairs.slowdown[i, k]),
-                partner_slowdown=float(pairs.slowdown[k, i]) if k < m else NAN,
-            )
-    return destinations
+    return tuple(preemptions)
 
 
 def may_start_alone(job: Job, device_class: DeviceClass, context: PlanningContext) -> bool:

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -97,13 +98,34 @@ def ring() -> tuple[list[list[Job]], dict[tuple[str, str], float]]:
 
 def test_moves_that_pay_only_together_are_found() -> None:
     devices, table = ring()
-    joint = actions_of(cluster(*devices), table)
-    assert [action.kind for action in joint] == [ActionKind.MOVE] * 3
-    assert {action.slowdown for action in joint} == {1.0}
-    known = [[replace(job, remaining_s=5000.0) for job in jobs] for jobs in devices]
-    single = cluster(*known)
-    single = replace(single, limits=replace(single.limits, rematch_running=False))
-    assert actions_of(single, table) == []  # no migration by itself gains
+    known = cluster(*[[replace(job, remaining_s=5000.0) for job in jobs] for jobs in devices])
+    in_seconds = replace(known, limits=replace(known.limits, rematch_running=False))
+    for seen in (cluster(*devices), in_seconds):
+        joint = actions_of(seen, table)
+        assert [action.kind for action in joint] == [ActionKind.MOVE] * 3
+        assert {action.slowdown for action in joint} == {1.0}
+    assert joint[0].rule is not None
+    assert joint[0].rule.saved_s == pytest.approx(6 * 0.8 * 5000.0)
+
+
+def test_of_many_residents_moves_are_found_within_the_budget_and_pay_together() -> None:
+    """Residents of 20 workloads on 300 devices: too many pairs to look at all of them."""
+    rng = np.random.default_rng(3)
+    names = [f"w{k}" for k in range(20)]
+    table = {(victim, other): float(1 + rng.gamma(1.0, 0.6)) for victim in names for other in names}
+    devices = [
+        [
+            resident(f"r{k}.{n}", str(rng.choice(names)), remaining_s=float(rng.uniform(100, 9000)))
+            for n in range(int(rng.choice([0, 1, 2, 2])))
+        ]
+        for k in range(300)
+    ]
+    seen = cluster(*devices, time_budget_s=10.0)
+    found = actions_of(replace(seen, limits=replace(seen.limits, rematch_running=False)), table)
+    assert {action.kind for action in found} == {ActionKind.MOVE}
+    sets = {(action.rule.saved_s, action.rule.paid_s) for action in found if action.rule is not None}
+    assert all(saved_s > 2 * paid_s for saved_s, paid_s in sets)
+    assert sum(saved_s - 2 * paid_s for saved_s, paid_s in sets) > 832_829  # what single changes one by one save
 
 
 def test_a_move_says_what_it_saves_and_what_it_costs() -> None:
