@@ -26,6 +26,7 @@ from interfere.records import (
     MemoryDemand,
     Snapshot,
 )
+from interfere.records.record import copier
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 from interfere.time_budget import UNLIMITED, TimeBudget
 
@@ -72,6 +73,9 @@ def log_failed_checks(snapshot: Snapshot, failed: Sequence[str]) -> None:
     log.error("%s; of the snapshot %r", "; ".join(failed), snapshot)
 
 
+_with_mode = copier(Device, "mode")
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlanningContext:
     """The frozen input of every stage of one decision. A stage that changes the snapshot builds a new context."""
@@ -98,7 +102,7 @@ class PlanningContext:
         if not unnamed:
             return
         mode_of = {kind: assumed_mode(kind, self.predictor) for kind in dict.fromkeys(each.type for each in unnamed)}
-        devices = (each if each.mode else replace(each, mode=mode_of[each.type]) for each in self.snapshot.devices)
+        devices = (each if each.mode else _with_mode(each, mode_of[each.type]) for each in self.snapshot.devices)
         assumed = {device.id: mode_of[device.type] for device in unnamed}
         object.__setattr__(self, "snapshot", replace(self.snapshot, devices=tuple(devices)))
         object.__setattr__(self, "assumed_modes", {**self.assumed_modes, **assumed})
@@ -231,8 +235,14 @@ class PlanningContext:
         key = (tuple(map(id, jobs)), self.device_types)
         known = self._relative_times.get(key)
         if known is None:  # the entry keeps the jobs, so that their ids are not reused
-            profiles = [[self.profile(job, device_type) for device_type in self.device_types] for job in jobs]
-            known = self._relative_times[key] = (tuple(jobs), relative_times(profiles, self.device_types))
+            kinds: dict[tuple[str, str], int] = {}
+            kind_of = [kinds.setdefault((job.workload, job.profile_id), len(kinds)) for job in jobs]
+            first = dict(zip(reversed(kind_of), reversed(jobs), strict=True))
+            profiles = [
+                [self.profile(first[k], device_type) for device_type in self.device_types] for k in range(len(kinds))
+            ]
+            times = relative_times(profiles, self.device_types)[np.array(kind_of, dtype=np.int64)]
+            known = self._relative_times[key] = (tuple(jobs), times)
         return known[1]
 
     def relative_times_on(self, device_type: str, jobs: Sequence[Job]) -> Floats:

@@ -33,6 +33,8 @@ def problem_size(snapshot: Snapshot, max_classes_of_windows: int) -> ProblemSize
     empty: dict[object, set[object]] = {}
     seats = set()
     for device in snapshot.devices:
+        if len(device.residents) > 1:
+            continue
         kind = (
             device.type,
             device.mode,
@@ -46,7 +48,7 @@ def problem_size(snapshot: Snapshot, max_classes_of_windows: int) -> ProblemSize
         )
         if not device.residents:
             empty.setdefault(kind, set()).add(device.windows)
-        elif len(device.residents) == 1:
+        else:
             seats.add((kind, device.windows, keys.of(device.residents[0])))
     return ProblemSize(
         jobs=len(jobs),

@@ -54,23 +54,29 @@ def slowdowns_among_residents(residents: Sequence[tuple[Device, Job]], context: 
             continue
         profiles = list({id(profile): profile for _, *pair in pairs for profile in pair}.values())
         index_of = {id(profile): index for index, profile in enumerate(profiles)}
+        of_pairs = [(index_of[id(victim)], index_of[id(neighbour)]) for _, victim, neighbour in pairs]
+        asked = list(dict.fromkeys(of_pairs))  # each pair of profiles once, however many jobs have them
         prediction = predictor.predict_pairs(
             PairBatch(
                 jobs=tuple(profiles),
-                victim=np.array([index_of[id(victim)] for _, victim, _ in pairs], dtype=np.int64),
-                neighbour=np.array([index_of[id(neighbour)] for _, _, neighbour in pairs], dtype=np.int64),
+                victim=np.array([victim for victim, _ in asked], dtype=np.int64),
+                neighbour=np.array([neighbour for _, neighbour in asked], dtype=np.int64),
                 device_type=device_type,
                 mode=mode,
                 allow_extrapolation=extrapolate,
             )
         )
         composition = composition_of(predictor, device_type, mode)
-        for (job_id, victim, neighbour), median in zip(pairs, prediction.median.tolist(), strict=True):
+        median_of = dict(zip(asked, prediction.median.tolist(), strict=True))
+        for (job_id, victim, neighbour), pair in zip(pairs, of_pairs, strict=True):
+            median = median_of[pair]
             beside.setdefault(job_id, []).append(median)
             group_of.setdefault(job_id, [victim]).append(neighbour)
             composition_for.setdefault(job_id, composition)
     return {
-        job_id: composed_slowdown(
+        job_id: medians[0]
+        if len(medians) == 1
+        else composed_slowdown(
             medians, composition_for[job_id], copy_shares([group_of[job_id]], context.profile_of_workload)
         )
         for job_id, medians in beside.items()

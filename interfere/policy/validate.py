@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from interfere.errors import Violation
@@ -177,7 +178,9 @@ def _summable_objectives() -> str:
 
 def _missing_clock_violations(snapshot: Snapshot) -> list[Violation]:
     """Return a violation for each deadline without now_s or remaining_s, and for windows without now_s."""
-    timed = list(jobs_where(lambda job: not math.isnan(job.deadline_s), snapshot))
+    residents = [job for device in snapshot.devices for job in device.residents]
+    has_deadlines = bool([job for job in (*snapshot.pending, *residents) if job.deadline_s >= 0])  # none is negative
+    timed = list(jobs_where(lambda job: job.deadline_s >= 0, snapshot)) if has_deadlines else []
     violations = [
         Violation(
             field=f"{path}.remaining_s",
@@ -204,16 +207,17 @@ def _missing_clock_violations(snapshot: Snapshot) -> list[Violation]:
 
 def _start_time_violations(snapshot: Snapshot) -> list[Violation]:
     """Return a violation for each resident that started after now."""
+    now_s = snapshot.now_s
+    if not [job for device in snapshot.devices for job in device.residents if job.since_s > now_s]:
+        return []
     return [
         Violation(
-            field=f"devices[{k}].residents[{r}].since_s",
-            what=f"is after now_s, {snapshot.now_s!r}",
+            field=f"{path}.since_s",
+            what=f"is after now_s, {now_s!r}",
             value=repr(job.since_s),
             remedy="send both on the same clock",
         )
-        for k, device in enumerate(snapshot.devices)
-        for r, job in enumerate(device.residents)
-        if job.since_s > snapshot.now_s
+        for path, job in jobs_where(lambda job: job.since_s > now_s, replace(snapshot, pending=()))
     ]
 
 
@@ -235,6 +239,8 @@ def _pool_violations(snapshot: Snapshot) -> list[Violation]:
 
 def _gang_violations(snapshot: Snapshot) -> list[Violation]:
     """Return a violation for each running gang on too many devices, or on too few in a complete snapshot."""
+    if not [job for device in snapshot.devices for job in device.residents if job.gpus > 1]:
+        return []
     paths_of: dict[str, list[str]] = {}
     gpus_of: dict[str, int] = {}
     for k, device in enumerate(snapshot.devices):

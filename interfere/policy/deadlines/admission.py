@@ -11,9 +11,12 @@ schedulable set stays schedulable without one of its jobs.
 
 import itertools
 import math
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 MAX_PERMUTED_JOBS = 5  # most jobs that are tried in every order: 120 schedules
 
@@ -48,7 +51,8 @@ class CapacityProfile:
 
     def __init__(self, now_s: float, open_intervals: Iterable[Interval], count: int) -> None:
         """Create a profile with `count` devices free in each of the open intervals."""
-        self._times_s, self._free = [now_s], [0]  # _free[k] devices from _times_s[k] to _times_s[k + 1]
+        # _free[k] devices from _times_s[k] to _times_s[k + 1]; NumPy reads both without a copy.
+        self._times_s, self._free = array("d", [now_s]), array("q", [0])
         self.visited_steps = 0  # work of all queries and reservations so far
         for from_s, until_s in open_intervals:
             self.reserve(from_s, until_s, -count)
@@ -56,58 +60,54 @@ class CapacityProfile:
     def copy(self) -> "CapacityProfile":
         """Return an independent copy of the profile."""
         duplicate = CapacityProfile(self._times_s[0], (), 0)
-        duplicate._times_s, duplicate._free = self._times_s.copy(), self._free.copy()
+        duplicate._times_s, duplicate._free = self._times_s[:], self._free[:]
         return duplicate
 
     def reserve(self, from_s: float, until_s: float, count: int) -> None:
         """Take `count` devices over an interval; a negative count adds them."""
         first, last = self._step_at(from_s), self._step_at(until_s)
         self.visited_steps += last - first
-        for k in range(first, last):
-            self._free[k] -= count
+        np.frombuffer(self._free, np.int64)[first:last] -= count
 
     def occupy_from_now(self, occupied: Sequence[tuple[float, int]]) -> None:
         """Reserve devices from now on, given as (until_s, count) entries; equal to one `reserve` for each entry."""
         ends = sorted(occupied)
-        used, freed = sum(count for _, count in ends), 0
-        times_s, free = [], []
-        marks = sorted({*self._times_s, *(until_s for until_s, _ in ends if math.isfinite(until_s))})
-        step = 0
-        for at_s in marks:
-            while step + 1 < len(self._times_s) and self._times_s[step + 1] <= at_s:
-                step += 1
-            while freed < len(ends) and ends[freed][0] <= at_s:
-                used -= ends[freed][1]
-                freed += 1
-            times_s.append(at_s)
-            free.append(self._free[step] - used)
-        self._times_s, self._free = times_s, free
+        ends_s = np.array([until_s for until_s, _ in ends], dtype=np.float64)
+        taken = np.concatenate([[0], np.cumsum(np.array([count for _, count in ends], dtype=np.int64))])
+        times_s, free = np.frombuffer(self._times_s), np.frombuffer(self._free, np.int64)
+        marks_s = np.unique(np.concatenate([times_s, ends_s[np.isfinite(ends_s)]]))
+        step = np.maximum(0, np.searchsorted(times_s, marks_s, side="right") - 1)
+        used = taken[-1] - taken[np.searchsorted(ends_s, marks_s, side="right")]
+        self._times_s = array("d", marks_s.tobytes())
+        self._free = array("q", (free[step] - used).astype(np.int64).tobytes())
 
     def is_free(self, from_s: float, until_s: float, count: int) -> bool:
         """Return whether `count` devices are free over a whole interval."""
         times_s, free = self._times_s, self._free
         first, last = bisect_right(times_s, from_s) - 1, bisect_left(times_s, until_s)
         self.visited_steps += last - first
-        return min(free[first:last], default=count) >= count
+        return first >= last or int(np.frombuffer(free, np.int64)[first:last].min()) >= count
 
     def earliest_start(self, count: int, runtime_s: float, from_s: float) -> float:
         """Return the earliest time from `from_s` at which `count` devices are free for `runtime_s`; inf if there is
         none.
         """
-        times_s, free = self._times_s, self._free
-        first = max(0, bisect_right(times_s, from_s) - 1)
-        start_s = math.inf
-        for k in range(first, len(times_s)):
-            if free[k] < count:
-                start_s = math.inf
-                continue
-            if start_s == math.inf:
-                start_s = max(times_s[k], from_s)
-            if k + 1 == len(times_s) or times_s[k + 1] >= start_s + runtime_s:
-                self.visited_steps += k - first + 1
-                return start_s
-        self.visited_steps += len(times_s) - first
-        return math.inf
+        first = max(0, bisect_right(self._times_s, from_s) - 1)
+        times_s, free = np.frombuffer(self._times_s)[first:], np.frombuffer(self._free, np.int64)[first:]
+        # 1. Where stretches of enough free devices begin and end: at the steps with too few, and at the last step.
+        too_few = np.flatnonzero(free < count)
+        begins, ends = np.concatenate([[0], too_few + 1]), np.concatenate([too_few, [len(free)]])
+        begins, ends = begins[begins < ends], ends[begins < ends]
+        # 2. The first that is long enough.
+        starts_s = np.maximum(times_s[begins], from_s)
+        ends_s = np.where(ends < len(free), times_s[np.minimum(ends, len(free) - 1)], np.inf)
+        enough = ends_s >= starts_s + runtime_s
+        if not enough.any():
+            self.visited_steps += len(free)
+            return math.inf
+        start_s = float(starts_s[enough.argmax()])
+        self.visited_steps += max(int(begins[enough.argmax()]) + 1, int(np.searchsorted(times_s, start_s + runtime_s)))
+        return start_s
 
     def _step_at(self, at_s: float) -> int:
         """Return the index of the step that begins at a time, after splitting a step where necessary."""

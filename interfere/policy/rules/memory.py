@@ -76,6 +76,8 @@ class DeviceMemory:
 
 def device_slots(device: Device) -> DeviceSlots | None:
     """The granules that a device grants; None where it grants none."""
+    if math.isnan(device.granule_bytes) and device.oversubscription_ratio <= 1:
+        return None
     memory = DeviceMemory.of(device)
     if not memory.grants_memory:
         return None

@@ -203,7 +203,7 @@ def _with_promises(
     new = [k for k, job in enumerate(instance.pending) if job.id not in known]
     if not new or math.isnan(context.now_s):
         return problem, {}
-    unbounded = replace(problem, latest_end_s=np.full(problem.jobs, np.inf))
+    unbounded = problem.bounded_by(np.full(problem.jobs, np.inf))
     fifo = schedule_in_order(unbounded, jobs_in_order(problem, JobOrder.FIFO), GREEDY_JOINT_THROUGHPUT)
     latest_s = problem.latest_end_s.copy()
     added: dict[str, EndPromise] = {}
@@ -213,7 +213,7 @@ def _with_promises(
             name = instance.pending[k].id
             added[name] = EndPromise(job_id=name, latest_end_s=context.now_s + bound_s)
             latest_s[k] = min(float(latest_s[k]), bound_s)
-    return replace(problem, latest_end_s=latest_s), added
+    return problem.bounded_by(latest_s), added
 
 
 def forget_promises(promises: Sequence[EndPromise], context: PlanningContext) -> tuple[EndPromise, ...]:

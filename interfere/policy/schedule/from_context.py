@@ -85,7 +85,7 @@ def scheduling_instance(
     remaining_s = estimated_remaining_s(jobs)
     work_s = np.maximum(EPSILON_S * 10, remaining_s[:, None] * times[:, type_index])
     # 2. Kinds of jobs, and what is predicted of each pair of them.
-    kinds = _Kinds.of(context, pending, residents)
+    kinds = _Kinds.of(context, pending, residents if shares else ())
     if shares and len(kinds.pending) * (len(kinds.pending) + len(kinds.residents)) * len(classes) > MAX_CELLS:
         return None
     tables = [_class_tables(members.device_class, kinds, context, shares=shares) for members in classes]
@@ -95,15 +95,15 @@ def scheduling_instance(
     bounds_s = [
         min(latest_end_s.get(job.id, math.inf), at_s) - now_s for job, at_s in zip(jobs, deadlines_s, strict=True)
     ]
-    kind_of = np.array(kinds.kind_of, dtype=np.int64)
-    pending_kind = kind_of[: len(pending)]
+    kind_of = np.array(kinds.kind_of, dtype=np.int64) if shares else np.zeros(len(jobs), dtype=np.int64)
+    pending_kind = np.array(kinds.kind_of[: len(pending)], dtype=np.int64)
     problem = ScheduleProblem(
         pending=len(pending),
         work_s=work_s,
         may_run_alone=np.stack([table.may_run_alone[pending_kind] for table in tables], axis=1),
         may_start_alone=np.stack([table.may_start_alone[pending_kind] for table in tables], axis=1),
         gpus=np.array([job.gpus for job in jobs], dtype=np.int64),
-        kind=kind_of if shares else np.zeros_like(kind_of),
+        kind=kind_of,
         guest_slowdown=np.stack([table.guest_slowdown for table in tables]),
         host_slowdown=np.stack([table.host_slowdown for table in tables]),
         slows_resident=np.stack([table.slows_resident for table in tables]),
@@ -142,10 +142,14 @@ def estimated_remaining_s(jobs: Sequence[Job]) -> Floats:
     told = ~np.isnan(remaining_s)
     total_s = (attained_s + remaining_s)[told]
     usual_s = float(np.median(total_s)) if told.any() else _usual_length_s(attained_s)
-    for k in np.flatnonzero(~told).tolist():
-        longer_s = total_s[total_s > attained_s[k]]
-        outlived_s = max(usual_s, float(attained_s[k]))
-        remaining_s[k] = float(np.median(longer_s)) - attained_s[k] if len(longer_s) else outlived_s
+    total_s.sort()
+    untold_s = attained_s[~told]
+    outlived = np.searchsorted(total_s, untold_s, side="right")
+    remaining_s[~told] = np.maximum(usual_s, untold_s)
+    longer = np.flatnonzero(outlived < len(total_s))
+    low, high = (outlived[longer] + len(total_s) - 1) // 2, (outlived[longer] + len(total_s)) // 2
+    medians_s = (total_s[low] + total_s[high]) / 2
+    remaining_s[np.flatnonzero(~told)[longer]] = medians_s - untold_s[longer]
     return remaining_s
 
 

@@ -6,7 +6,7 @@ kinds, which group the jobs that no rule and no prediction tells apart. Pure arr
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -38,6 +38,20 @@ class RunningJobs:
     jobs: tuple[int, ...]
     ends_s: tuple[float, ...]  # when each ends if no other job joins
     may_be_joined: bool = True  # whether a pending job may share the devices once one job is left on them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OccupiedSlots:
+    """The sets of devices with running jobs as arrays, one entry for each group of `ScheduleProblem.running`."""
+
+    device_class: Ints  # int64[g]
+    gpus: Ints
+    last_job: Ints  # that ends last
+    alone_s: Floats  # from when that job is alone there; inf where no job may join
+    end_s: Floats
+    job: Ints  # int64[m]: every member of every group
+    job_end_s: Floats  # float64[m]: when it ends
+    slot_of_job: dict[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +93,35 @@ class ScheduleProblem:
     def jobs(self) -> int:
         """Return how many jobs wait or run."""
         return len(self.gpus)
+
+    @cached_property
+    def occupied_slots(self) -> OccupiedSlots:
+        """Return what runs as arrays, which every schedule begins with."""
+        last_jobs, alone_s, last_ends_s = [], [], []
+        jobs, ends_s = list[int](), list[float]()
+        for group in self.running:
+            jobs += group.jobs
+            ends_s += group.ends_s
+            by_end = sorted(group.ends_s)
+            last_ends_s.append(by_end[-1])
+            last_jobs.append(group.jobs[group.ends_s.index(by_end[-1])])
+            alone_s.append(math.inf if not group.may_be_joined else by_end[-2] if len(by_end) > 1 else 0.0)
+        return OccupiedSlots(
+            device_class=np.array([group.device_class for group in self.running], dtype=np.int64),
+            gpus=np.array([group.gpus for group in self.running], dtype=np.int64),
+            last_job=np.array(last_jobs, dtype=np.int64),
+            alone_s=np.array(alone_s, dtype=np.float64),
+            end_s=np.array(last_ends_s, dtype=np.float64),
+            job=np.array(jobs, dtype=np.int64),
+            job_end_s=np.array(ends_s, dtype=np.float64),
+            slot_of_job={job: k for k, group in enumerate(self.running) for job in group.jobs},
+        )
+
+    def bounded_by(self, latest_end_s: Floats) -> "ScheduleProblem":
+        """Return the problem with other bounds of ends."""
+        bounded = replace(self, latest_end_s=latest_end_s)
+        bounded.__dict__["occupied_slots"] = self.occupied_slots
+        return bounded
 
     @cached_property
     def priority_members(self) -> tuple[Bools, ...]:

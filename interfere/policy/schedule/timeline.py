@@ -44,29 +44,24 @@ class Timeline:
         self.end_s = np.full(jobs, np.inf)
         self.place = np.full(n, -1, dtype=np.int64)
         self.host = np.full(n, -1, dtype=np.int64)
-        self.slots = 0
-        capacity = len(problem.running) + n
-        self.slot_class = np.zeros(capacity, dtype=np.int64)
-        self.slot_gpus = np.zeros(capacity, dtype=np.int64)
-        self.slot_job = np.zeros(capacity, dtype=np.int64)
-        self.slot_alone_s = np.zeros(capacity)  # from when its job is alone there
-        self.slot_work_s = np.zeros(capacity)  # that its job then still has to do, alone
-        self.slot_end_s = np.zeros(capacity)
+        occupied = problem.occupied_slots
+        self.slots = len(problem.running)
+        self.slot_class, self.slot_gpus, self.slot_job = (
+            np.concatenate([values, np.zeros(n, dtype=np.int64)])
+            for values in (occupied.device_class, occupied.gpus, occupied.last_job)
+        )
+        # From when its job is alone there, when it ends, and what it then still has to do, alone.
+        self.slot_alone_s, self.slot_end_s, self.slot_work_s = (
+            np.concatenate([values, np.zeros(n)])
+            for values in (occupied.alone_s, occupied.end_s, occupied.end_s - occupied.alone_s)
+        )
+        self.end_s[occupied.job] = occupied.job_end_s
         self.units = 0
         self.new_devices = 0
         self.kept_starts: set[int] = set()
         self.worst_cost = -math.inf
-        self._slot_of_resident = {job: k for k, group in enumerate(problem.running) for job in group.jobs}
+        self._slot_of_resident = occupied.slot_of_job
         self._late_price = LATE_PRICE * float(problem.objective.rate.max(initial=1e-12))
-        for group in problem.running:
-            for job, end_s in zip(group.jobs, group.ends_s, strict=True):
-                self.end_s[job] = end_s
-            order = sorted(group.ends_s)
-            alone_s = order[-2] if len(order) > 1 else 0.0
-            last = group.jobs[group.ends_s.index(order[-1])]
-            if not group.may_be_joined:
-                alone_s = math.inf
-            self._add_slot(group.device_class, group.gpus, last, alone_s, order[-1])
 
     def _add_slot(self, device_class: int, gpus: int, job: int, alone_s: float, end_s: float) -> None:
         """Add a set of devices whose job is alone there from one time to another."""
@@ -294,9 +289,8 @@ def resident_profiles(problem: ScheduleProblem) -> list[CapacityProfile]:
         CapacityProfile(0.0, intervals, count)
         for intervals, count in zip(problem.open_intervals, problem.devices, strict=True)
     ]
-    occupied: list[list[tuple[float, int]]] = [[] for _ in profiles]
-    for group in problem.running:
-        occupied[group.device_class].append((max(group.ends_s), group.gpus))
-    for profile, taken in zip(profiles, occupied, strict=True):
-        profile.occupy_from_now(taken)
+    occupied = problem.occupied_slots
+    for k, profile in enumerate(profiles):
+        at = occupied.device_class == k
+        profile.occupy_from_now(list(zip(occupied.end_s[at].tolist(), occupied.gpus[at].tolist(), strict=True)))
     return profiles
