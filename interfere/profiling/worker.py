@@ -1,9 +1,9 @@
-"""The worker processes of a campaign: `python -P -m interfere.profiling.worker FLAGS_FD PIPE_FD,CORE,YIELDS=NAME...`.
+"""The worker processes of a measurement, each with a workload, and the controller's handle of a worker.
 
-One process imports the heavy libraries once and forks a child for each workload. A child builds its workload, waits for
-commands on its pipe, and runs steps while its flag in shared memory is set, counting them there. Laws: a worker that
-does not run uses no CPU; a worker whose controller is gone ends by itself (its pipe closes); no code of the user's runs
-in the controller.
+`python -P -m interfere.profiling.worker FLAGS_FD PIPE_FD,CORE,YIELDS=NAME...` starts them. It imports the heavy
+libraries once and forks a child for each workload. A child builds its workload, waits for commands on its pipe, and
+runs steps while its flag in shared memory is set, counting them there. Laws: a worker that does not run uses no CPU; a
+worker whose controller is gone ends by itself (its pipe closes); no code of the user's runs in the controller.
 """
 
 import gc
@@ -17,13 +17,17 @@ import traceback
 from dataclasses import dataclass
 from enum import StrEnum
 from multiprocessing.connection import Connection
-from typing import NoReturn, Self
+from pathlib import Path
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
+from interfere.errors import UnfitError
 from interfere.profiling import affinity, facts, workloads
-from interfere.profiling.trace import Event
+from interfere.profiling.facts import StepFacts
+from interfere.profiling.trace import Event, Trace
 
+ANSWER_TIMEOUT_S = 60.0
 WARM_STEPS, WARM_S = 3, 0.25
 MAX_WARM_STEPS = 1_000
 ORPHAN_CHECK_S = 0.25
@@ -87,6 +91,81 @@ class SharedState:
     def steps(self, index: int) -> int:
         """Return the number of steps that a worker has finished in all."""
         return self._cells[2 * index + 1]
+
+
+class WorkerHandle:
+    """A worker as the controller sees it. The worker's loop does not run until it is started."""
+
+    def __init__(self, slot: WorkerSlot, index: int, pipe: Connection, shared: SharedState, log: Path) -> None:
+        self.name, self.core, self.index = slot.name, slot.core, index
+        self.pipe, self.shared, self.log = pipe, shared, log
+        self.pid = 0  # 0: the workload is not built yet
+
+    def send(self, command: WorkerCommand) -> None:
+        """Send a command to the worker; `receive` reads the answer."""
+        try:
+            self.pipe.send(command.value)
+        except OSError:
+            raise self._ended_error() from None
+
+    def receive(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
+        """Return the answer to the last command. Raises UnfitError when the workload raised, died, or took too long."""
+        try:
+            if not self.pipe.poll(timeout_s):
+                raise UnfitError(
+                    f"workload {self.name} did not answer within {timeout_s:g} s",
+                    remedy="one step must be shorter than that: split it",
+                )
+            succeeded, answer = self.pipe.recv()
+        except (EOFError, OSError):
+            raise self._ended_error() from None
+        if not succeeded:
+            raise UnfitError(
+                f"workload {self.name} failed",
+                value=str(answer).splitlines()[0],
+                remedy=f"run it by itself; what it printed is in {self.log}",
+            )
+        return answer
+
+    def ask(self, command: WorkerCommand) -> Any:
+        """Send a command to the worker and return the answer."""
+        self.send(command)
+        return self.receive()
+
+    def build(self) -> None:
+        """Make the workload resident in the worker. A second call does nothing."""
+        if not self.pid:
+            self.pid = int(self.ask(WorkerCommand.BUILD))
+
+    def start_loop(self) -> None:
+        """Start or continue the step loop, and return at once."""
+        self.shared.set_running(self.index, True)
+        self.send(WorkerCommand.RUN)
+
+    def ask_to_stop(self) -> None:
+        """Ask the step loop to end after its present step, and return at once."""
+        self.shared.set_running(self.index, False)
+
+    @property
+    def steps(self) -> int:
+        """The number of steps that the loop has finished in all."""
+        return self.shared.steps(self.index)
+
+    def collect_trace(self) -> Trace:
+        """Return the worker's trace since the last call."""
+        return np.asarray(self.ask(WorkerCommand.COLLECT))
+
+    def step_facts(self) -> StepFacts:
+        """Return the cost of a step of the workload: FLOPs, bytes, memory and operators."""
+        answer = self.ask(WorkerCommand.FACTS)
+        assert isinstance(answer, StepFacts)
+        return answer
+
+    def _ended_error(self) -> UnfitError:
+        return UnfitError(
+            f"the process of workload {self.name} ended by itself",
+            remedy=f"it ran out of memory or crashed: see {self.log}",
+        )
 
 
 class Worker:

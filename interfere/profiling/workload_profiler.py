@@ -1,38 +1,251 @@
 """Measures resident workloads of interfere's own kind: which ones, in which pairs and groups, and how each is profiled.
 
 A `WorkloadConfig` says which workloads are measured and refuses broken settings. A `WorkloadProfiler` profiles them in
-a pool of workers on one core, or on two: alone, in pairs and in groups.
+a `WorkerPool` on one core, or on two: alone, in pairs and in groups.
+
+Laws of the pool: leaving it ends every worker; a worker that raises, dies or hangs becomes one UnfitError with its
+name; whatever workers print goes to a log file, never to our standard output.
 """
 
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 
 from interfere.devices import CPU_CORE
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.profiling import affinity, workloads
-from interfere.profiling.affinity import choose_layout
+from interfere.profiling.affinity import Layout, choose_layout
 from interfere.profiling.campaign_table import CampaignLabels
 from interfere.profiling.facts import StepFacts
 from interfere.profiling.measurer import MeasuringConfig, check_distinct_pairs, check_minimums
 from interfere.profiling.slices import (
+    CLOCKS_KEPT,
+    MIN_SLICE_STEPS,
     SLICE_S,
     CountedSlices,
+    Recording,
+    Slice,
     analyse_block,
     count_slices,
     side_slices,
     slice_plan,
+    usual_clock_s,
 )
 from interfere.profiling.trace import Trace, busy_and_idle_durations
-from interfere.profiling.worker_pool import MAX_SLICE_S, WorkerPool
+from interfere.profiling.worker import SharedState, WorkerCommand, WorkerHandle, WorkerSlot
 from interfere.records import BlockRequest, JobProfile, KernelStat, MeasuredBlock, SoloMeasurement, WorkloadGroup
 from interfere.records.checks import check
 from interfere.sharing_modes import CPU_MODES, DEFAULT_MODE, set_sharing_mode
+
+START_TIMEOUT_S, END_TIMEOUT_S = 180.0, 5.0
+WORKER_BYTES = 150 << 20  # measured: a built-in keeps 20-140 MB of its own; the imports are shared by all
+THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+POLL_S = 0.004
+MAX_SLICE_S = 10.0  # a slice in which a job made too few steps ends here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlicedRun:
+    """The recording of each job over consecutive slices, and the usual clock of each job's core."""
+
+    recordings: tuple[Recording, ...]
+    slices: tuple[Slice, ...]
+    usual_clocks_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class InstanceKey:
+    """The key of a worker: the name of its workload, and its number among the workers of that workload, from 0."""
+
+    name: str
+    instance: int
+
+
+class WorkerPool:
+    """A context manager that holds all workers of a campaign.
+
+    `groups` are the groups to be measured. They determine the number of instances of each workload.
+    """
+
+    def __init__(
+        self, names: Sequence[str], *, groups: Iterable[WorkloadGroup] = (), layout: Layout, log: Path
+    ) -> None:
+        instances = {InstanceKey(name, 0) for name in names}
+        for members in groups:
+            instances |= set(map(InstanceKey, members, layout.instances(members)))
+        self.keys = sorted(instances)
+        self.names, self.layout, self.log = tuple(names), layout, log
+        self.workers: dict[InstanceKey, WorkerHandle] = {}
+        self.process: subprocess.Popen[bytes] | None = None
+        self._clocks_s = {core: deque[float](maxlen=CLOCKS_KEPT) for core in layout.cores}
+
+    def __enter__(self) -> Self:
+        _check_free_memory(len(self.names))
+        first_instances = [InstanceKey(name, 0) for name in self.names]
+        try:
+            self._start_workers()
+            for key in first_instances:
+                self.workers[key].send(WorkerCommand.BUILD)
+            for key in first_instances:
+                self.workers[key].pid = int(self.workers[key].receive(START_TIMEOUT_S))
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _start_workers(self) -> None:
+        with tempfile.TemporaryFile() as file, self.log.open("ab") as log:
+            # 1. One place in the shared state and one pipe for each worker.
+            file.truncate(SharedState.size_bytes(len(self.keys)))
+            shared = SharedState(file.fileno(), len(self.keys))
+            worker_ends: list[Connection] = []
+            slots: list[WorkerSlot] = []
+            for index, key in enumerate(self.keys):
+                controller_end, worker_end = Pipe()
+                worker_ends.append(worker_end)
+                place = self.layout.placement(key.instance)
+                slots.append(
+                    WorkerSlot(pipe_fd=worker_end.fileno(), core=place.core, yields=place.yields, name=key.name)
+                )
+                self.workers[key] = WorkerHandle(slots[-1], index, controller_end, shared, self.log)
+            # 2. Start the process that forks them; it inherits the shared file and its ends of the pipes.
+            fds = [file.fileno(), *(slot.pipe_fd for slot in slots)]
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-P", "-m", "interfere.profiling.worker", str(fds[0])),
+                    *(slot.to_argument() for slot in slots),
+                ],
+                pass_fds=fds,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **dict.fromkeys(THREAD_COUNT_VARIABLES, "1")},
+            )
+            # 3. Close the workers' ends here, so that a worker that ends closes its pipe.
+            for pipe in worker_ends:
+                pipe.close()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every worker: stop its loop, close its pipe, and kill a worker that does not end in time."""
+        for worker in self.workers.values():
+            worker.ask_to_stop()
+            worker.pipe.close()
+        if self.process is None:
+            return
+        try:
+            self.process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            import psutil
+
+            for child in psutil.Process(self.process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+    def group_workers(self, members: Sequence[str]) -> list[WorkerHandle]:
+        """Return the workers of a group. An instance beyond the first of its workload is built when first needed."""
+        workers = [self.workers[key] for key in map(InstanceKey, members, self.layout.instances(members))]
+        for worker in workers:
+            worker.build()
+        return workers
+
+    def run_slices(
+        self, members: Sequence[str], rounds: Sequence[Sequence[frozenset[int]]], alone_s: float, limit_s: float
+    ) -> SlicedRun:
+        """Run a group slice by slice, and return what was recorded.
+
+        `rounds` holds the jobs that run in each slice; after `limit_s` no further round begins. A slice with one job
+        lasts `alone_s`, longer in proportion to the jobs that share it, and until every job has made enough steps. The
+        clock of every core is measured between slices.
+        """
+        workers = self.group_workers(members)
+        slices: list[Slice] = []
+        clocks_s = self._measure_clocks(workers)
+        plan = [running for each in rounds for running in each]
+        begin_s, least = time.monotonic(), len(rounds[0])
+        for k, running in enumerate(plan):
+            if k and k % least == 0 and time.monotonic() - begin_s > limit_s:
+                break
+            chosen = [workers[k] for k in sorted(running)]
+            important = chosen[:1] if self.layout.ordered else chosen  # the other may wait all the time
+            start_s, end_s = _run_slice(chosen, important, alone_s * max(1.0, len(chosen) / 2))
+            before_s, clocks_s = clocks_s, self._measure_clocks(workers)
+            clocks = tuple((before_s[worker.core], clocks_s[worker.core]) for worker in workers)
+            slices.append(Slice(running=running, start_s=start_s, end_s=end_s, clocks=clocks))
+        return SlicedRun(
+            recordings=tuple(
+                Recording(name=name, trace=worker.collect_trace(), core=worker.core)
+                for name, worker in zip(members, workers, strict=True)
+            ),
+            slices=tuple(slices),
+            usual_clocks_s=tuple(usual_clock_s(self._clocks_s[worker.core]) for worker in workers),
+        )
+
+    def _measure_clocks(self, workers: Sequence[WorkerHandle]) -> dict[int, float]:
+        """Return the CPU seconds of a fixed piece of work on each core, measured on all cores at the same time."""
+        one_per_core = {worker.core: worker for worker in reversed(workers)}
+        for worker in one_per_core.values():
+            worker.send(WorkerCommand.SPIN)
+        clocks_s = {core: float(worker.receive()) for core, worker in one_per_core.items()}
+        for core, clock_s in clocks_s.items():
+            self._clocks_s[core].append(clock_s)
+        return clocks_s
+
+
+def _run_slice(workers: Sequence[WorkerHandle], counted: Sequence[WorkerHandle], seconds: float) -> tuple[float, float]:
+    """Run the loops of some workers for a while, and until all workers in `counted` have made enough steps.
+
+    Return when the slice began and ended.
+    """
+    steps_before = [worker.steps for worker in counted]
+    for worker in workers:
+        worker.start_loop()
+    start_s = now_s = time.monotonic()
+    while now_s - start_s < MAX_SLICE_S:
+        time.sleep(max(POLL_S, start_s + seconds - now_s))
+        now_s = time.monotonic()
+        steps = [worker.steps - before for worker, before in zip(counted, steps_before, strict=True)]
+        if now_s - start_s >= seconds and min(steps) >= MIN_SLICE_STEPS:
+            break
+        for worker in workers:
+            if worker.pipe.poll(0):  # the workload raised, or its process ended
+                worker.receive()
+    for worker in workers:
+        worker.ask_to_stop()
+    for worker in workers:
+        worker.receive()
+    return start_s, now_s
+
+
+def _check_free_memory(workloads: int) -> None:
+    import psutil
+
+    needed_bytes, free_bytes = workloads * WORKER_BYTES, psutil.virtual_memory().available
+    if needed_bytes > free_bytes:
+        raise UnfitError(
+            f"{workloads} resident workloads need about {needed_bytes / 2**30:.1f} GiB",
+            value=f"{free_bytes / 2**30:.1f} GiB free",
+            remedy="measure fewer workloads at a time",
+        )
+
 
 SOLO_SLICES = 8
 PAIR_ROUND = 4  # slices of a round of a pair: A · AB · B · AB in random order

@@ -11,7 +11,7 @@ from interfere.errors import UnfitError
 from interfere.profiling.affinity import choose_layout
 from interfere.profiling.slices import MIN_SLICE_STEPS, slice_plan
 from interfere.profiling.trace import Event, busy_intervals, covered_s, running_intervals, whole_steps
-from interfere.profiling.worker_pool import InstanceKey, WorkerPool
+from interfere.profiling.workload_profiler import InstanceKey, WorkerPool
 from interfere.records import WorkloadGroup
 from interfere.sharing_modes import parse_sharing_mode
 from tests.profiling.processes import all_gone, descendants

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from interfere.profiling.affinity import choose_layout
-from interfere.profiling.worker_pool import WorkerPool
-from interfere.profiling.workload_profiler import WorkloadProfiler
+from interfere.profiling.workload_profiler import WorkerPool, WorkloadProfiler
 from interfere.records import JobProfile
 from interfere.sharing_modes import DEFAULT_MODE
 
