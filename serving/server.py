@@ -67,7 +67,8 @@ class RunningServer:
         return target(self.settings.host, self.port)
 
     def stop(self) -> None:
-        """Report NOT_SERVING, let running requests end, interrupt what is left at grace, close the store.
+        """Report NOT_SERVING, let running requests end, interrupt the remaining ones after `grace`, and close the
+        store.
 
         May be called twice.
         """

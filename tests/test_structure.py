@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.structure import circles, crowded_folders, imports_of, single_readers
 
-MAX_SINGLE_READERS = 33
+MAX_SINGLE_READERS = 32
 REBUILT = (
     "interfere.matching",
     "interfere.policy",

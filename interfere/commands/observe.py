@@ -166,7 +166,10 @@ def losses(
     work: Work = DEFAULT_WORK,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show which neighbours have cost which workloads most, by what was observed. The server may go on meanwhile."""
+    """Show the neighbours that cost each workload most, by all observations.
+
+    The server may run meanwhile. The server may go on meanwhile.
+    """
     from interfere.config import load_settings
     from interfere.store.observed_table import logged_windows, pair_losses
     from interfere.store.opening import open_store

@@ -21,7 +21,7 @@ def list_(
     target: Target = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the profiles of a server, those that it has set aside too."""
+    """List the profiles of a server, including those that it cannot use."""
     with connect(target) as client:
         profiles = client.list_profiles(workload=workload, device_type=device_type)
     rows = []

@@ -58,7 +58,7 @@ WEEK_S = 7 * 86_400.0
 
 
 class Checked(NamedTuple):
-    """A window in company, and what the server predicts for it now (NaN where it abstains)."""
+    """A measured window of co-located jobs, and the server's present prediction for it (NaN where it abstains)."""
 
     logged: LoggedWindow
     predicted: float
@@ -270,7 +270,7 @@ def _plot(known: Sequence[Checked]) -> LinePlot:
 
 
 def _pairs_table(known: Sequence[Checked]) -> Table:
-    """Return one row a kind of pair: its windows, what they measured, and what is predicted."""
+    """Return a table with a row for each kind of pair: number of windows, measured and predicted slowdown."""
     grouped: defaultdict[tuple[str, str, str], list[Checked]] = defaultdict(list)
     for each in known:
         one = each.logged.window

@@ -188,7 +188,7 @@ _PAGES: dict[str, Callable[[PolicyClient, QueryParams], Document]] = {
 
 
 def _check(client: PolicyClient, windows: Sequence[LoggedWindow]) -> list[pages.Checked]:
-    """Return each window with what the server predicts for it now: one call a device type and mode."""
+    """Return each window with the server's present prediction, by one call for each device type and mode."""
     kinds = dict.fromkeys((each.window.device_type, each.window.mode) for each in windows)
     known: dict[tuple[object, ...], tuple[float, float, float]] = {}
     for device_type, mode in kinds:

@@ -10,7 +10,7 @@ Group = tuple[int, int, list[int]]  # its pattern, -1 of a job alone on a device
 
 
 class PatternLookup:
-    """Finds a pattern by the hash of its host and job kinds, a sum of one random number for each."""
+    """Finds a pattern by a hash: the sum of a random number for its host and one for each of its job kinds."""
 
     def __init__(self, patterns: Patterns, hosts: int) -> None:
         rng = np.random.default_rng(0)

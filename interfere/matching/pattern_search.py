@@ -131,7 +131,10 @@ class PatternSearch:
         self._active = (rows, PatternPricing(patterns.among(rows)))
 
     def _take_bound(self, prices: Prices, least: Floats, restriction: Restriction) -> None:
-        """Keep prices whose bound is the best; `least` float64[h]: the least reduced cost of a pattern per host."""
+        """Keep the prices if their bound is the best so far.
+
+        `least` float64[h] is the least reduced cost of a pattern of each host.
+        """
         problem, level = self._formulation.problem, self._formulation.levels[self._place]
         listed = np.flatnonzero((problem.host != WAITS) & _as_long(restriction.allowed, len(problem.host)))
         cost = charged(level.cost, prices, [self._formulation.levels[place].cost for place in restriction.places])

@@ -120,7 +120,8 @@ def reduced_costs(problem: PlacementProblem, cost: Floats, prices: Prices, earli
 
 
 def paid(problem: PlacementProblem, prices: Prices) -> Floats:
-    """Return float64[c]: the dual prices of each column's jobs and of what the column takes of its host, summed."""
+    """Return float64[c]: for each column, the sum of the dual prices of its jobs and of the host capacity that it
+    takes."""
     return np.asarray(
         _prices_of_jobs(problem, prices.jobs) + problem.takes * np.append(prices.device(problem), 0.0)[problem.host]
     )

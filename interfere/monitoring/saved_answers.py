@@ -156,7 +156,7 @@ class SavedAnswers:
         return self._block.between(start_s, end_s)
 
     def possible_counters(self, start_s: float, end_s: float) -> tuple[str, ...]:
-        """Return the names of all series besides those of devices, those with most series first."""
+        """Return the names of all series that are not of devices, most frequent first."""
         found = Counter(each.name for each in self._others if each.name and len(each.between(start_s, end_s).times_s))
         return tuple(sorted(found, key=lambda name: (-found[name], name)))
 

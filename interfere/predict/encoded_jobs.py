@@ -123,7 +123,7 @@ class EncodedJobs:
             self._cache.pop(self._gone.popleft(), None)
 
     def _put(self, key: _Key, entry: EncodedJob) -> int:
-        """Cache one job; return how many of the oldest entries were evicted for it."""
+        """Cache one encoded job, and return the number of older entries that were evicted."""
         if key in self._cache:
             return 0
         self._cache[key] = entry

@@ -132,7 +132,7 @@ class OnlineModel:
         return copied
 
     def set_savepoint(self) -> None:
-        """Mark the present state as the one to which `restore_savepoint` returns."""
+        """Mark the present state; `restore_savepoint` returns to it."""
         self._saved = self.state.copy()
 
     def restore_savepoint(self) -> None:

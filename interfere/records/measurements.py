@@ -283,8 +283,10 @@ class SoloMeasurement:
 
 @record
 class SideSlice:
-    """The measurement of one job in one slice, over whole steps. Its wall time is the sum of its pauses, its CPU time,
-    and its waiting for the core."""
+    """The measurement of one job in one slice, over whole steps.
+
+    Its wall time is the sum of its pauses, its CPU time, and its waiting for the core.
+    """
 
     alone: bool
     start_s: float  # since the start of the block

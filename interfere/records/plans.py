@@ -86,7 +86,7 @@ class Refusal:
 
 
 class SolveStatus(StrEnum):
-    """What is proved about the quality of a matching."""
+    """How good a placement is proved to be."""
 
     OPTIMAL = "OPTIMAL"
     BOUNDED = "BOUNDED"

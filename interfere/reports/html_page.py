@@ -69,7 +69,7 @@ NAMES = {Absence.UNSTABLE: "unstable", Absence.INFEASIBLE: "infeasible", Absence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What a page of a web server has beside its document: links to the other pages, and a script of that server."""
+    """What a web server adds to the page of a document: links to its other pages, and a script."""
 
     pages: tuple[tuple[str, str], ...]  # (title, path)
     here: str  # the path of this page

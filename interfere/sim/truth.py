@@ -130,7 +130,9 @@ def assume_unknown(truth: TruthTable, workloads: Iterable[str], assumption: str)
 
 
 class Composition(StrEnum):
-    """How the slowdown of an unmeasured group is composed of its pairs. Measured groups lie between the two choices.
+    """The rule that composes the slowdown of an unmeasured group from the slowdowns of its pairs.
+
+    Measured groups lie between the two choices.
 
     On ParvaGPU's A100 three to five copies of a model slow one another down by less than the product and by more than
     the sum; on one CPU core that jobs share in turn the sum is exact where each would use all of it.

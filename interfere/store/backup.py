@@ -42,7 +42,7 @@ CHUNK_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """What a backup holds."""
+    """The content of a backup."""
 
     store: StoreReport
     left_out: tuple[str, ...] = ()  # rows of the store that cannot be read
@@ -51,7 +51,7 @@ class Backup:
 
 
 def back_up(settings: Settings, target: Path) -> Backup:
-    """Copy what the settings name into a new file, also while servers write and models are published.
+    """Copy the store and the models that the settings name into a new file, also while servers write.
 
     Everything that was acknowledged before is in the copy. Raises UnfitError where there is no store or the target
     exists, UnavailableError where it cannot be written.
@@ -69,7 +69,7 @@ def back_up(settings: Settings, target: Path) -> Backup:
 
 
 def restore(settings: Settings, source: Path) -> Backup:
-    """Put a backup in the place of what the settings name, while no server holds it.
+    """Replace the store and the models that the settings name by a backup, while no server uses them.
 
     Raises UnfitError where the backup is damaged, a server holds the place, or the database is not empty.
     """

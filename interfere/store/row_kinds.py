@@ -31,7 +31,7 @@ class LedgerHeader(NamedTuple):
 
 
 class LedgerPart(NamedTuple):
-    """A promise, grant or planned entry of a ledger, and its place among those of its table."""
+    """A row of a ledger: a promise, a grant or a planned entry, with its index in its table."""
 
     scope: str
     place: int

@@ -150,7 +150,7 @@ def trace_tasks(
 
 
 def on_whole_traces(runs: Sequence[ReplayResult], tasks: Sequence[ReplayTask]) -> tuple[ReplayResult, ...]:
-    """For an interrupted study, return the runs on traces of which all tasks are done."""
+    """Return only the runs on traces whose tasks are all done, as an interrupted study has them."""
     done = {run.task for run in runs}
     unfinished = {(task.world, task.draw) for task in tasks if task not in done}
     return tuple(run for run in runs if (run.task.world, run.task.draw) not in unfinished)

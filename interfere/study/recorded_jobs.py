@@ -172,7 +172,7 @@ class _MatchedDevices:
         self.waited_s += len(self._waiting) * seconds if self._waiting else 0.0
 
     def _end(self, now_s: float) -> None:
-        """Take the jobs off whose stay is over."""
+        """Remove the jobs that have ended from their devices."""
         on = {device: [stay for stay in stays if stay.end_s > now_s] for device, stays in self._residents.items()}
         self._residents = {device: stays for device, stays in on.items() if stays}
         self._waiting = [stay for stay in self._waiting if stay.end_s > now_s]

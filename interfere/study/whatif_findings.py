@@ -45,7 +45,7 @@ class DevicesSaved:
 def devices_saved(
     worlds: Sequence[World], results: Sequence[ReplayResult], alone: SchedulerRecord, shared: SchedulerRecord
 ) -> DevicesSaved | None:
-    """Return how many devices all worlds could give back; None while a replay is missing that tells it."""
+    """Return how many devices all worlds could give back; None while a replay that this needs is missing."""
     found = [
         (world, _tried(results, k, alone, alone), _tried(results, k, shared, alone)) for k, world in _served(worlds)
     ]
@@ -166,7 +166,7 @@ def week_scores(results: Sequence[ReplayResult], schedulers: Sequence[SchedulerR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobGroup:
-    """Some jobs, and how many of them end later with sharing, or sooner."""
+    """Some jobs, and how many of them end later, or sooner, with sharing."""
 
     kind: str  # all, size, run time, user, workload
     name: str
@@ -176,7 +176,7 @@ class JobGroup:
 
     @property
     def later_share(self) -> float:
-        """The share of these jobs that end later."""
+        """The share of these jobs that end later with sharing than without."""
         return self.later / self.jobs
 
 

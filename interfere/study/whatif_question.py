@@ -149,7 +149,7 @@ class WhatIfAnswer:
 
     @property
     def gang_break_even(self) -> float:
-        """What gangs may lose, relative to what they are assumed to, until their sharing does harm; NaN if unknown."""
+        """Return the loss of gangs, relative to the assumed one, at which sharing begins to do harm; NaN if unknown."""
         own = [line for line in self.main_lines if line.task.load is None]
         return gang_break_even(self.gangs, own[0]) if own and len(self.gangs) > 1 else math.nan
 

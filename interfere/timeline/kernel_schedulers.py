@@ -177,7 +177,7 @@ class SingleQueueScheduler(KernelScheduler):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityGapFillingScheduler(KernelScheduler):
-    """FIKIT (Wu 2023, algorithms 1 and 2): the stream of highest priority runs, and the others fill its gaps.
+    """FIKIT (Wu 2023, algorithms 1 and 2): the stream of highest priority runs, and the other streams fill its gaps.
 
     In a gap, the scheduler reads how long it predicts the gap (SG) and each waiting kernel (SK) to take. A gap shorter
     than `epsilon_s` stays empty. Otherwise the longest kernel that fits into what remains of the gap runs, taken from

@@ -45,7 +45,8 @@ class _Parts(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotInParts:
-    """A snapshot with its bytes: those of each pending job and device without times, and those of all else."""
+    """A snapshot split for comparison: the bytes of each job and device without times, and the bytes of everything
+    else."""
 
     snapshot: Snapshot
     pending: tuple[bytes, ...]
@@ -119,8 +120,8 @@ def _set(message: pb.MatchRequest, field: Any, value: Any) -> None:
 
 
 def _changed(name: str, base: _Parts[T], sent: _Parts[T], removed: Iterable[str], order: Sequence[int]) -> _Parts[T]:
-    """Return the jobs or devices of the base with those that were sent in the place of theirs, or after them, without
-    those that are removed. `order`: the place of each in the result before; empty for no other order."""
+    """Return the base's jobs or devices after a change: sent entries replace or extend them, removed entries are left
+    out. `order`: the place of each in the result before; empty for no other order."""
     gone = set(removed)
     parts = {record.id: (record, content) for record, content in zip(*base, strict=True)}
     violations = [

@@ -32,7 +32,7 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading(Generic[J, C]):
-    """What a round reads of the scheduler, at one moment."""
+    """The state of the scheduler that a round reads, at one moment."""
 
     at_s: float
     scopes: tuple[str, ...]  # decided one after the other

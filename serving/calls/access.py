@@ -35,7 +35,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Role(StrEnum):
-    """What a caller may do."""
+    """The operations that a caller may use."""
 
     PREDICT = "predict"  # ask for slowdowns
     READ = "read"  # look at decisions, grants, profiles, models and the log
@@ -87,7 +87,7 @@ class Caller:
 
 
 class Access:
-    """Decides who calls and what the caller may do. Thread-safe."""
+    """Identifies callers and checks what each may do. Thread-safe."""
 
     def __init__(
         self, file: Path | None = None, local: "LocalTokens | None" = None, issued: "IssuedTokens | None" = None
@@ -179,7 +179,7 @@ class Access:
                     getattr(observation, kind).reporter = caller.name
 
     def _read_again(self, file: Path) -> None:
-        """Read the file again where it has changed; a broken one leaves the callers as they are."""
+        """Read the callers' file again if it changed. A broken file leaves the callers unchanged."""
         try:
             if file_signature(file) != self._signature:
                 self._read(file)

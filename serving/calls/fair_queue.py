@@ -146,7 +146,7 @@ class FairQueue:
             self._leave(caller, turn, cost_s)
 
     def look_again(self) -> None:
-        """Begin calls whose callers may begin them now."""
+        """Start waiting calls whose callers may now have a place."""
         with self._mutex:
             self._begin_next()
 
@@ -227,7 +227,7 @@ class FairQueue:
         self._leave(caller, turn, 0.0)
 
     def _forget_if_idle(self, caller: str, flow: _Flow) -> None:
-        """Forget a caller without calls, and with it what its last calls cost. The lock must be held."""
+        """Remove a caller without calls, together with the recorded cost of its last calls. The lock must be held."""
         if not flow.running and not flow.waiting:
             del self._flows[caller]
 

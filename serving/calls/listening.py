@@ -192,8 +192,8 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
     def _unary(
         self, handler: Handler, service: str, method: str
     ) -> Callable[[bytes, grpc.ServicerContext, Caller], bytes | None]:
-        """Return the function that runs a call whose turn it is: from the bytes of its request to those of its
-        answer."""
+        """Return the function that runs a call once its turn has come: it takes the request's bytes and returns the
+        answer's bytes."""
         metrics, serialize = self._metrics.unary_method(service, method), _serializer(handler)
 
         def run(content: bytes, context: grpc.ServicerContext, caller: Caller) -> bytes | None:

@@ -83,7 +83,7 @@ class Transfers:
 
     @property
     def arriving(self) -> int:
-        """Number of requests of which a part is still to come."""
+        """Number of requests that have not arrived completely."""
         return len(self._requests)
 
     @property

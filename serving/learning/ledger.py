@@ -148,7 +148,7 @@ class ObservationLedger:
         self._publish()
 
     def _learn_again(self) -> None:
-        """Learn the log again: at once where it takes milliseconds, else in the background while the present model
+        """Learn the log again: immediately if that takes milliseconds, else in the background while the present model
         answers."""
         self._times_learned_again += 1
         self._is_outdated = False

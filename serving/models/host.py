@@ -334,7 +334,7 @@ class ModelHost:
         return served if version == served.predictor.version else self._checked(self._archive.find(version))
 
     def _finish(self, started: StartedTrial) -> None:
-        """Let the model that has shown enough stay; that of a canary is taken for all scopes."""
+        """End the trial of a model that has passed it. A canary's model is then served to all scopes."""
         replica = self._replica
         self._end_trial()
         if replica is not None:

@@ -193,8 +193,10 @@ class Trial:
         self._last_call, self._last_sequence = last_call, started.after_sequence
 
     def compare_calls(self, calls: RecentCalls, state: ServedState) -> str:
-        """Compare both models on the calls since the last look, and return in words why the new one must go; "" where
-        it need not."""
+        """Compare both models on the calls since the last comparison.
+
+        Return in words why the new model is rejected; "" where it is not.
+        """
         asked, self._last_call = calls.asked(state, after=self._last_call)
         if self._promises is None or self.compared.pairs >= MAX_SHADOW_PAIRS:
             return ""
@@ -205,8 +207,11 @@ class Trial:
         return self.compared.broken_promise(self._promises)
 
     def score_observed(self, newest: Callable[[], Sequence[LogEntry]], state: ServedState) -> str:
-        """Score both models on what was observed since the change, and return in words why the new one must go; ""
-        where it need not. `newest` returns the newest entries of the log."""
+        """Score both models on the observations since the change.
+
+        Return in words why the new model is rejected; "" where it is not. `newest` returns the newest entries of the
+        log.
+        """
         if state.learned.last_sequence != self._last_sequence:
             self._last_sequence = state.learned.last_sequence
             cases, every = observed_cases(newest(), state, after=self.started.after_sequence), [slice(None)]

@@ -127,7 +127,7 @@ def fork_until_closed(channel: socket.socket, run: Callable[[Sequence[int]], Non
 
 
 def _run_and_exit(run: Callable[[Sequence[int]], None], descriptors: Sequence[int]) -> None:
-    """Run a worker, and end its process without what the forked program does at its end."""
+    """Run a worker, then end its process without running the exit handlers of the forked program."""
     try:
         run(descriptors)
     except Exception:

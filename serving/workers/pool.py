@@ -306,7 +306,7 @@ class WorkerPool:
             self._started = bool(self._all)
 
     def _begin(self, run: Callable[..., None], *arguments: Any) -> None:
-        """Run a function in a thread of its own: it waits for a process, however long that has no processor."""
+        """Run a function in a thread of its own, because it may wait long for a worker process."""
         threading.Thread(target=run, args=arguments, name="worker-keeper", daemon=True).start()
 
 

@@ -116,7 +116,10 @@ class PoorProfileScore:
 def score_poor_profiles(
     dataset: Dataset, model: CompletedModel, split: str, seed: int, count: int | None = None
 ) -> tuple[PoorProfileScore, ...]:
-    """Scores of the model for each of `PROFILES` that hides a fact of this dataset, all facts first."""
+    """Return the scores of the model for each entry of `PROFILES` that hides a fact of this dataset.
+
+    The scores with all facts come first.
+    """
     split_folds = folds(dataset, split, seed, count)
     fitted = [model.fit(dataset.take(fold.train), seed) for fold in split_folds]
     full = _predictions(dataset, split_folds, fitted, PROFILES["all facts"])

@@ -294,7 +294,7 @@ def _errors(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompositionChoice:
-    """The errors of both compositions on the groups of a domain, in speed = 1 / slowdown."""
+    """The errors, in speed = 1 / slowdown, of both compositions on the groups of a domain."""
 
     present: GroupComposition  # of the registry's champion, else the default one
     refitted: bool  # whether the fitted one takes its place

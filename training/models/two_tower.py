@@ -78,7 +78,7 @@ class Towers(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
 
 
 class PairGraph(nn.Module):  # type: ignore[misc]  # torch is Any to the checker
-    """`pair.onnx` of the network: reads the first 2F of the f pair columns, those of the two jobs."""
+    """The network as `pair.onnx`. It reads the first 2F of the f pair columns: the columns of the two jobs."""
 
     def __init__(self, towers: Towers) -> None:
         super().__init__()

@@ -242,7 +242,7 @@ class AliasFollower:
         return f"version {version.number} ({version.model} {version.folder_version}) is published to {self._folder}"
 
     def _note_server(self, client: Any, version: ModelVersion) -> str:
-        """Write what the server says of the version to the version, and return it where it is new."""
+        """Write the server's report on a version into the registry, and return it where it is new."""
         if self._connect is None:
             return ""
         try:

@@ -77,7 +77,9 @@ def fit_residual_prior(
     pair_errors: OutOfFoldErrors,
     family_errors: OutOfFoldErrors | None = None,
 ) -> ResidualPrior:
-    """Fit the prior to the errors on the `job` split and on the `pair` split; signatures are those of the dataset.
+    """Fit the prior to the errors on the `job` split and on the `pair` split.
+
+    Signatures come from the dataset.
 
     `family_errors`: those on the `family` split. Without them, a job of a new family counts as any unseen job.
     """

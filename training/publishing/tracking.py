@@ -99,7 +99,7 @@ def adopt_artifacts(work: Path, experiment: str) -> str:
 
 
 def _recorded_root(connection: sqlite3.Connection, experiment: str) -> str:
-    """Return the artifact folder that the database names; "" where it names none, or a server's."""
+    """Return the artifact folder that the database names; "" where it names none, or the folder of a server."""
     if "artifact_location" not in _columns(connection, "experiments"):
         return ""
     row = connection.execute("SELECT artifact_location FROM experiments WHERE name = ?", (experiment,)).fetchone()

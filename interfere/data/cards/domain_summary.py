@@ -207,7 +207,8 @@ def count_reasons(table: Table) -> tuple[ReasonCount, ...]:
 
 
 def count_censored(table: Table) -> int:
-    """Count the ok rows whose reason marks them as censored: the true value lies beyond the stated one."""
+    """Count the valid rows that are marked as censored in their reason, so that the true slowdown lies beyond the
+    stated one."""
     return sum("censored" in pair.reason.lower() for pair in table.ok_pairs)
 
 
@@ -229,7 +230,7 @@ def with_sorted_rows(table: Table) -> Table:
 
 
 def job_effects(domain: DomainSummary) -> Iterator[tuple[str, float, float]]:
-    """Yield the name of each job, the slowdown that the job suffers beside an average neighbour of its group, and the
+    """Yield for each job its name, the slowdown that it suffers beside an average neighbour of its group, and the
     slowdown that it causes."""
     suffered = {effect.name: effect.log_slowdown for effect in domain.fit.victim_effects}
     caused = {effect.name: effect.log_slowdown for effect in domain.fit.neighbour_effects}

@@ -121,7 +121,7 @@ def _sides(device_type: str, names: Pair, known: KnownSlowdowns) -> tuple[Victim
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchReplay:
-    """What the same jobs would have lost if Match had chosen each job's device when the job started."""
+    """The loss of the same jobs if Match had chosen each job's device when the job started."""
 
     change: CompanyChange
     start_s: float
@@ -145,7 +145,7 @@ class MatchReplay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Separation:
-    """Two workloads to keep apart, after those that come before it in a list."""
+    """Two workloads to keep apart, given the separations before it in the list."""
 
     device_type: str
     victim: str  # the one that is slowed more

@@ -83,7 +83,7 @@ class AnswerBuilder:
         return self._start_shared(job, group)
 
     def _start_shared(self, job: Job, group: StartGroup) -> Action:
-        """Return the action that starts a job on the devices that it shares with the other members of its group."""
+        """Return the action that starts a job beside the other members of its group."""
         members, decision = group.members, self._decision
         place = next(k for k, member in enumerate(members) if member.id == job.id)
         slowdowns = decision.slowdowns_of(group.column)

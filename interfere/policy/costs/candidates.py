@@ -115,7 +115,7 @@ class Candidates:
         return [seat.resident.id for seat in self.seat_classes[self.seats_of(table)[j]]]
 
     def cost_of(self, start: Start) -> tuple[float, float]:
-        """What a start adds to the sum, and the largest cost of a job in it."""
+        """Return what a start adds to the sum of costs, and the largest cost of a job in it."""
         i, j = start.members[0], start.members[-1]
         if start.device_class is None:
             table, column = self.seat_columns[start.seat]
@@ -242,7 +242,10 @@ def modes_to_compare(device_class: DeviceClass, context: PlanningContext) -> tup
 
 
 def under_best_modes(tables: Sequence[PairCosts]) -> PairCosts:
-    """One table of the cheapest mode of each pair, from one of each mode, that of the devices first."""
+    """Return a table that holds each pair under its cheapest sharing mode.
+
+    `tables` has a table for each mode; the present mode of the devices comes first.
+    """
     first = tables[0]
     if len(tables) == 1:
         return first
@@ -284,5 +287,5 @@ class _Unless:
         return self.rule_of_mode.rule(row, column)
 
     def groups(self, row: int, columns: Sequence[int]) -> Sequence[RuleGroup]:
-        """The group of each of the pairs of one row job that it forbids."""
+        """Return the group under which each forbidden pair of one row job is reported."""
         return self.rule_of_mode.groups(row, columns)

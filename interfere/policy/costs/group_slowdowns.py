@@ -128,7 +128,7 @@ class GroupSlowdowns:
         ]
 
     def upper(self, group: Group, slowdown: Sequence[Floats]) -> list[Floats]:
-        """float64[...] each: the quantile 1 - risk of each slowdown; of two members that of the pair."""
+        """float64[...] each: the quantile 1 - risk of each slowdown; a group of two has the quantile of its pair."""
         level = 1 - self._context.limits.slowdown.risk
         if len(group) == 2:
             return self._sums(group, lambda member, other: self.of_pair(member, other, level))
@@ -242,7 +242,8 @@ class GroupSlowdowns:
         return np.array([number.setdefault(job.workload, len(number)) for job in self.jobs.jobs], dtype=np.int64)
 
     def _copies(self, group: Group, present: Sequence[Bools] | None, count: int) -> Sequence[CopyShares | None]:
-        """What is known of each member beside copies of itself; None on most devices."""
+        """Return what was measured of copies of each member's workload on this device class; None without such
+        measurements."""
         if self._in_shares is None:
             return [None] * len(group)
         copies = self._sums(

@@ -70,7 +70,7 @@ class GroupTable:
 
     @cached_property
     def jobs(self) -> JobsOnClass:
-        """The pending jobs, then the residents, with what each needs on the device class."""
+        """The demands of all jobs on the device class: the pending jobs first, then the residents."""
         times = self.context.relative_times_on(self.device_class.type, self.members)
         return JobsOnClass.of(self.members, self.device_class, self.context, times, timed=self._timed)
 
@@ -167,7 +167,7 @@ class GroupTable:
         return allowed
 
     def may_join(self, residents: Sequence[int]) -> Bools:
-        """bool[k]: may each pending job share with each of these residents, taken one by one?"""
+        """Return bool[k]: whether each pending job may share with each of these residents, checked pair by pair."""
         if not residents:
             return np.ones(self._k, dtype=bool)
         assert self.resident_pairs is not None

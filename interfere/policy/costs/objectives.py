@@ -167,7 +167,8 @@ def weighted_sum(terms: Sequence[tuple[float, Objective]]) -> Objective:
 
 
 def objective_of(snapshot: Snapshot) -> Objective:
-    """The weighted sum of the snapshot's objective terms where it has any, else the objective that it names."""
+    """Return the weighted sum of the snapshot's objective terms, or without terms the objective that the snapshot
+    names."""
     if snapshot.objective_terms:
         return weighted_sum([(term.weight, OBJECTIVES[term.kind]) for term in snapshot.objective_terms])
     return OBJECTIVES[snapshot.objective]

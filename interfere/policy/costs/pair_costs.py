@@ -28,7 +28,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairCosts:
-    """r row jobs beside c column jobs on one device class: who, what is predicted, what it costs, what forbids it."""
+    """The pairs of r row jobs and c column jobs on one device class: predictions, costs, and the rules that forbid
+    pairs."""
 
     rows: JobsOnClass
     columns: JobsOnClass

@@ -50,7 +50,7 @@ class CapacityProfile:
     """The number of free devices of one class, as a step function of time."""
 
     def __init__(self, now_s: float, open_intervals: Iterable[Interval], count: int) -> None:
-        """Create a profile with `count` devices free in each of the open intervals."""
+        """Create a capacity profile with `count` free devices in each interval during which the devices are open."""
         # _free[k] devices from _times_s[k] to _times_s[k + 1]; NumPy reads both without a copy.
         self._times_s, self._free = array("d", [now_s]), array("q", [0])
         self.visited_steps = 0  # work of all queries and reservations so far

@@ -63,7 +63,7 @@ def advise(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    """The modes that are known, those that may be taken, and the best of them."""
+    """The known modes, the modes that may be taken, and the best mode."""
 
     known: tuple[ModeScenarios, ...]
     fitting: tuple[ModeScenarios, ...]  # of these, those that probably fit the memory
@@ -103,7 +103,8 @@ class _Choice:
         }
 
     def gains(self) -> dict[OptionalSharingMode, float]:
-        """Expected value of perfect information about each mode that fits: of the best choice then over the one now.
+        """Return the expected value of perfect information about each mode that fits: the gain in throughput of
+        choosing after the truth of that mode is known.
 
         A mode that turns out to break a target is then not taken, and one that turns out to keep them all may be.
         """

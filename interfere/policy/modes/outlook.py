@@ -50,7 +50,7 @@ class SliceSlowdown:
 
 
 def slice_types(gpu: str) -> dict[int, str]:
-    """Device type of each size of a slice of a GPU; empty for a GPU whose slices are not known."""
+    """Return the device type of each slice size of a GPU; empty for a GPU whose slices are not known."""
     try:
         return {size: mig_slice_name(gpu, size) for size in MIG_COMPUTE_SLICES}
     except KeyError:
@@ -58,7 +58,7 @@ def slice_types(gpu: str) -> dict[int, str]:
 
 
 def partitions(jobs: int) -> Iterator[tuple[int, ...]]:
-    """Sizes of slices, ascending, that a GPU can be divided into so that each of the jobs gets one."""
+    """Return the sizes of slices, ascending, into which a GPU can be divided so that each job gets one."""
     if jobs > _SLICES:
         return
     for sizes in combinations_with_replacement(MIG_COMPUTE_SLICES, jobs):
@@ -114,7 +114,10 @@ def best_assignment(jobs: Sequence[JobToAdvise], gpu: str) -> tuple[SliceSlowdow
 
 
 def _value(job: JobToAdvise, found: SliceSlowdown) -> float:
-    """Expected speed of a job in a slice, nothing where it breaks its latency target."""
+    """Return the expected speed of a job in a slice.
+
+    A scenario that breaks the job's latency target counts as speed 0.
+    """
     slowdowns = slowdown_scenarios(found.median, found.lower, found.upper)
     return float(np.mean(np.where(slowdowns <= job.slowdown_cap, 1 / slowdowns, 0.0)))
 
@@ -144,7 +147,10 @@ class ModeScenarios:
 def outlook_of(
     mode: SharingMode, jobs: Sequence[JobToAdvise], device_type: str, predict: GroupPredictor
 ) -> ModeScenarios:
-    """What is known of one mode: by the model where it knows the mode, else for MIG from the jobs alone in slices."""
+    """Return what is known of one mode: from the model where it knows the mode.
+
+    For MIG, profiles of the jobs alone in slices stand in.
+    """
     prediction = predict(mode)
     if mode.properties.partitions_device and Source.ABSTAINED in prediction.source:
         return _in_slices(jobs, device_type)
@@ -154,7 +160,7 @@ def outlook_of(
 
 
 def _measurements(mode: SharingMode, jobs: Sequence[JobToAdvise], device_type: str) -> tuple[ModeMeasurement, ...]:
-    """Return the jobs that were never profiled alone, which says something of every mode; else the jobs together."""
+    """Return the measurements that would tell most: each job without a profile alone, or else all jobs together."""
     unprofiled = dict.fromkeys(job.workload for job in jobs if job.profile is None)
     if unprofiled:
         return tuple(_alone(workload, device_type, EVERY_MODE) for workload in unprofiled)

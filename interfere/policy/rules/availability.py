@@ -12,7 +12,7 @@ from interfere.records import NAN, Job, Rule, RuleKind
 
 
 def availability_rule(job: Job, device_class: DeviceClass) -> Rule | None:
-    """Why a job may not start there now, however long it runs; None where it may."""
+    """Return the rule that forbids a job to start there now, however long it runs; None where it may start."""
     if job.pools and device_class.pool not in job.pools:
         return Rule(
             kind=RuleKind.POOL,
@@ -33,7 +33,8 @@ def availability_rule(job: Job, device_class: DeviceClass) -> Rule | None:
 
 
 def start_rule(job: Job, runtime: Runtime, device_class: DeviceClass) -> Rule | None:
-    """Why a job may not start there with or without co-located jobs, memory aside; None where it may."""
+    """Return the rule, memory aside, that forbids a job to start there with or without co-located jobs; None where it
+    may start."""
     return availability_rule(job, device_class) or runtime.blocking_rule(
         job.id, pool=device_class.pool, device_type=device_class.type
     )

@@ -18,7 +18,7 @@ from interfere.records import Job, JobProfile, MemoryDemand, Rule
 
 @dataclass(frozen=True, kw_only=True)
 class JobsOnClass:
-    """n jobs, pending or running, and what each of them needs on one device class."""
+    """Pending and running jobs (n) with their demands on one device class."""
 
     device_class: DeviceClass
     jobs: tuple[Job, ...]
@@ -62,16 +62,16 @@ class JobsOnClass:
 
     @cached_property
     def start_rules(self) -> tuple[Rule | None, ...]:
-        """Why each job may not start there with or without co-located jobs, memory aside; None where it may."""
+        """Return, for each job, the rule (memory aside) that forbids its start there; None where it may start."""
         pairs = zip(self.jobs, self.runtimes, strict=True)
         return tuple(start_rule(job, runtime, self.device_class) for job, runtime in pairs)
 
     def memory_rule(self, i: int) -> Rule | None:
-        """Why job i does not fit there even alone; None where it does."""
+        """Return the rule by which job i does not fit into the memory even alone; None where it fits."""
         return solo_memory_rule(self.jobs[i].id, self.demands[i], self.device_class.memory)
 
     def solo_rule(self, i: int) -> Rule | None:
-        """Why job i may not start there even alone; None where it may."""
+        """Return the rule that forbids job i to start there even alone; None where it may start."""
         return self.start_rules[i] or self.memory_rule(i)
 
     def subset(self, places: Sequence[int]) -> "JobsOnClass":

@@ -23,7 +23,7 @@ def joint_throughput(*slowdowns: Floats) -> Floats:
 
 
 def does_not_pay(slowdowns: Sequence[Floats], min_joint_throughput: float) -> Bools:
-    """bool[...]: is the joint throughput not above the limit? False where it is not known, or where the limit is 0."""
+    """Return bool[...]: whether the joint throughput is at or below the limit; False where it is unknown."""
     if min_joint_throughput == 0:
         return np.zeros(np.broadcast_shapes(*map(np.shape, slowdowns)), dtype=bool)
     return np.asarray(joint_throughput(*slowdowns) <= min_joint_throughput)

@@ -121,7 +121,7 @@ def memory_demand(job: Job, profile: JobProfile | None, measured_bytes: float = 
 
 
 def solo_memory_rule(job_id: str, demand: MemoryDemand, memory: DeviceMemory) -> Rule | None:
-    """Why a job does not fit a device even alone; None where it does, or where sizes are not known."""
+    """Return the rule by which a job does not fit a device even alone; None where it fits or sizes are unknown."""
     if memory.grants_memory and memory.granules_for(demand) > memory.granules:
         return _grant_rule(memory, job_id, demand)
     if memory.oversubscription_ratio > 1:

@@ -18,7 +18,8 @@ Group = Sequence[NDArray[np.int64]]
 
 
 class RuleGroup(NamedTuple):
-    """What refusals that are counted together have in common: the kind, and for what the model lacks the workloads."""
+    """The key by which refusals are counted together: the kind of rule, and the workloads or device type that the model
+    lacks."""
 
     kind: RuleKind
     workload: str = ""

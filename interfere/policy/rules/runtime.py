@@ -66,7 +66,7 @@ class Runtime:
         return float(np.fmin(self.deadline_limit_s, self.closes_in_s if closes else NAN))
 
     def blocking_rule(self, job_id: str, *, pool: str, device_type: str) -> Rule | None:
-        """Why the job may not start on the device class even alone; None where it may."""
+        """Return the rule that forbids the job to start on the device class even alone; None where it may start."""
         kind, runtime_s = RuleKind.WINDOW, NAN
         if self.is_interrupted and math.isnan(self.checkpoint_s):
             runtime_s = self.pessimistic_s
@@ -120,7 +120,7 @@ def tolerable_slowdown(runtime_s: Floats, time_limit_s: Floats, partner_s: Float
 
 
 def pair_end_s(runtime_s: Floats, partner_s: Floats, slowdown: Floats, partner_slowdown: Floats) -> Floats:
-    """When a job ends beside a partner that starts with it: slowed down until the partner ends, then alone.
+    """Return when a job ends beside a partner that starts with it: slowed down until the partner ends, then alone.
 
     `runtime_s` and `partner_s`: seconds that each takes alone.
     """
@@ -143,7 +143,8 @@ def remaining_cases_s(jobs: Sequence[Job]) -> list[Floats]:
 
 
 def relative_checkpoint_losses(jobs: Sequence[Job], alone: Sequence[Runtime]) -> Floats:
-    """float64[n]: what the closing of the device costs each job, as a share of its remaining_s; 0 where unknown."""
+    """Return float64[n]: the checkpoint cost that the closing of the device causes each job, relative to its
+    remaining_s; 0 where unknown."""
     shares = [
         runtime.checkpoint_loss_s / job.remaining_s if job.remaining_s > 0 else 0.0
         for job, runtime in zip(jobs, alone, strict=True)
@@ -152,7 +153,9 @@ def relative_checkpoint_losses(jobs: Sequence[Job], alone: Sequence[Runtime]) ->
 
 
 def ageing(jobs: Sequence[Job], ageing_s: float) -> Floats:
-    """float64[n], how much waiting counts: 1 + one for each `ageing_s` waited, from `AGEING_BEGINS` of them on.
+    """Return float64[n]: the factor by which waiting raises a job's weight.
+
+    It is 1, plus 1 for each `ageing_s` waited from the period `AGEING_BEGINS` on.
 
     At most `MAX_AGEING`, in whole steps: among jobs that have waited about as long, costs still decide. 1 where
     elapsed_s is not known, and for all jobs where `ageing_s` is 0.
@@ -165,7 +168,9 @@ def ageing(jobs: Sequence[Job], ageing_s: float) -> Floats:
 
 
 def start_weights(jobs: Sequence[Job], now_s: float, ageing_s: float) -> Floats:
-    """float64[n], who starts first of one priority where not all can: the weight, twice that as a deadline comes near.
+    """Return float64[n]: the weight by which jobs of one priority compete for starts.
+
+    It approaches twice the job's weight as its deadline comes near.
 
     w (1 + 1 / (1 + laxity in hours)), laxity = deadline - now - remaining_s ≥ 0; w without a deadline. So a job that
     can still meet its deadline goes before one that has none, the least laxity first, and never before two such jobs.

@@ -98,7 +98,7 @@ class MemberCaps:
 
     @cached_property
     def mask(self) -> Bools:
-        """bool[...]: could the member pass the tightest of its caps?"""
+        """Return bool[...]: whether the member could exceed the tightest of its caps."""
         return np.asarray(self.upper > np.fmin(self.caps.tightest(self.members, self.partners), self.time_cap))
 
     def rule(self, *group: int) -> Rule:
@@ -166,7 +166,7 @@ def time_caps(jobs: JobsOnClass, group: Group, upper: Sequence[Floats]) -> list[
 
 
 def latency_rule(job: Job, profile: JobProfile | None) -> Rule | None:
-    """Why the latency target of a job leaves it no co-located job at all; None where it may share."""
+    """Return the rule by which the latency target of a job excludes any co-located job; None where it may share."""
     if np.isnan(job.latency_target_s) or profile is None or job.latency_target_s >= profile.step_time_s:
         return None
     return Rule(

@@ -30,7 +30,7 @@ SHARE_OF_BUDGET = 0.6  # of the CPU time that is left, after which the search of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedPlan:
-    """A plan with what is remembered of it: promised ends, and the order in which jobs are to start."""
+    """A plan with the state that the next decision needs: promised ends, and the order in which jobs are to start."""
 
     plan: Plan
     end_promises: tuple[EndPromise, ...]
@@ -217,7 +217,7 @@ def _with_promises(
 
 
 def forget_promises(promises: Sequence[EndPromise], context: PlanningContext) -> tuple[EndPromise, ...]:
-    """Return the promises of jobs that the snapshot shows; all of them where it is partial."""
+    """Return the promises of jobs that are still in the snapshot. A partial snapshot keeps all promises."""
     if context.snapshot.partial:
         return tuple(promises)
     return tuple(promise for promise in promises if promise.job_id in context.jobs)

@@ -170,7 +170,8 @@ def _or_inf(value: float) -> float:
 
 
 def _objective(snapshot: Snapshot, jobs: Sequence[Job], remaining_s: Floats, *, by_priority: bool) -> ScheduleObjective:
-    """What the ends of jobs are worth: seconds for completion time and makespan, time ÷ own time (ρ) for fairness.
+    """Return the value of the jobs' end times: seconds for completion time and makespan, time ÷ own time (ρ) for
+    fairness.
 
     `auto` divides by the square root of a job's own time: half way between completion time, in which long jobs count
     most, and ρ, in which short ones do.
@@ -195,7 +196,7 @@ def _objective(snapshot: Snapshot, jobs: Sequence[Job], remaining_s: Floats, *, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kinds:
-    """Kinds of jobs that no rule and no prediction tells apart, those of pending jobs first."""
+    """Kinds of jobs: jobs of one kind are equal to every rule and prediction. Kinds of pending jobs come first."""
 
     pending: tuple[Job, ...]  # one job of each kind
     residents: tuple[Job, ...]

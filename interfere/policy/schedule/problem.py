@@ -131,7 +131,7 @@ class ScheduleProblem:
 
     @cached_property
     def shortest_s(self) -> Floats:
-        """float64[n]: seconds that each pending job takes on the class where it is fastest."""
+        """The seconds (float64[n]) that each pending job takes on its fastest class."""
         allowed = np.where(self.may_run_alone, self.work_s[: self.pending], np.inf)
         fastest = allowed.min(axis=1, initial=np.inf)
         anywhere = self.work_s[: self.pending].min(axis=1, initial=np.inf)

@@ -100,7 +100,9 @@ def _end_times_s(
     alone_s: Mapping[str, float],
     devices_of: Mapping[str, set[str]],
 ) -> list[float]:
-    """Seconds until each resident of a group ends: together until the first does, then the others, to the last alone.
+    """Return the seconds until each resident of a group ends.
+
+    They run together until the first ends, then the others go on without it, down to the last one alone.
 
     `alone_s`: seconds that each would still run alone. A job beside several is slowed down by the product of its
     slowdowns beside each.

@@ -85,7 +85,10 @@ class _Search:
         return True
 
     def consider(self, schedule: Schedule, name: str) -> ScheduleValue:
-        """Take a schedule where it is better than the best so far; equal ones by their starts."""
+        """Keep a schedule if it is better than the best so far.
+
+        Among schedules of equal value the earlier starts decide.
+        """
         self.units += schedule.work_units
         value = value_of(schedule, self.problem)
         key = (value, tuple(schedule.start_s.tolist()))
@@ -188,7 +191,7 @@ def _by_start(schedule: Schedule) -> list[int]:
 
 
 def _with_newcomers(problem: ScheduleProblem, last_order: Sequence[int]) -> list[int]:
-    """Last round's order with the jobs that it lacks: each before the first job that is longer."""
+    """Return the last order, with each job that it lacks inserted before the first longer job."""
     order, shortest_s = list(last_order), problem.shortest_s.tolist()
     known = set(order)
     for job in jobs_in_order(problem, JobOrder.SHORTEST):

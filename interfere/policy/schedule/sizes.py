@@ -89,7 +89,10 @@ def choose_sizes(context: PlanningContext, promises: Iterable[Promise]) -> Sized
 
 
 def stop_actions(resized: Mapping[str, Rule], context: PlanningContext) -> tuple[Action, ...]:
-    """Return one `preempt` action, on all devices of the job, for each resident that is stopped for another size."""
+    """Return one `preempt` action for each resident that is stopped to start again at another size.
+
+    It names all devices of the job.
+    """
     actions = []
     for name, rule in resized.items():
         devices = tuple(device.id for device in context.resident_devices[name])

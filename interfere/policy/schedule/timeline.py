@@ -32,7 +32,11 @@ class GroupStart:
 
 
 class Timeline:
-    """What is placed so far. Each slot is a set of devices with the job that is the last to end on it."""
+    """A partial schedule.
+
+    Each slot is a set of devices with the job that is the last to end on it. Each slot is a set of devices with the job
+    that is the last to end on it.
+    """
 
     def __init__(self, problem: ScheduleProblem, profiles: "list[CapacityProfile] | None" = None) -> None:
         """The occupation by the residents alone; `profiles` as `resident_profiles` makes them, which are copied."""
@@ -84,7 +88,7 @@ class Timeline:
     # --- alone ------------------------------------------------------------------------------------------------------
 
     def earliest_intervals(self, job: int, device_class: int) -> list[Interval]:
-        """When a job could run alone on a class, from its earliest start to its end; empty where it never can.
+        """Return the earliest interval in which a job could run alone on each class; empty where it never can.
 
         There are several intervals only for a job that can be interrupted where its devices close meanwhile.
         """
@@ -123,7 +127,7 @@ class Timeline:
         self._count(job)
 
     def start_group(self, group: GroupStart) -> None:
-        """Add jobs that start together now, whether or not a profile says that there is room for them.
+        """Add jobs that start together now, even where the capacity profile has no room for them.
 
         Two jobs run at their slowdowns until the first of them ends; larger groups are taken to keep them to the end.
         """
@@ -181,7 +185,8 @@ class Timeline:
     # --- beside another job -----------------------------------------------------------------------------------------
 
     def join_prices(self, job: int, min_joint_throughput: float) -> tuple[Floats, Floats, Floats]:
-        """float64[slots] each: the price of joining the job of each slot, the end of the job, and that of its host.
+        """Return, for the host job of each slot (float64[slots]): the price of sharing with it, the end of the joining
+        job, and the end of the host.
 
         The price is infinite where the two may not share, or get no more done than `min_joint_throughput`.
         """

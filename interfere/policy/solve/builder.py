@@ -93,7 +93,11 @@ def groups_on_host(
     host: int,
     takes: int,
 ) -> GroupColumns:
-    """The columns of the groups that no rule forbids. `residents`: their places among the residents of the table."""
+    """Return the columns of the groups that no rule forbids.
+
+    `residents` holds the indices of the host's residents in the table. `residents`: their places among the residents of
+    the table.
+    """
     keep: Bools | slice = slice(None) if costs.allowed.all() else costs.allowed
     k = len(candidates.pending)
     priority = np.array([job.priority for job in table.members], dtype=np.int64)
@@ -234,7 +238,8 @@ class _Builder:
         )
 
     def _cost_level(self, parts: Sequence[GroupColumns], problem: PlacementProblem, priority: int | None) -> Level:
-        """The costs of the pending jobs of a priority and of what they add to residents; of all where it is None."""
+        """Return the level that sums the costs of the pending jobs of one priority, and the costs that they add to
+        residents. Without a priority all pending jobs count."""
         cost = self._stacked(parts, 0.0, lambda part: part.cost(priority))
         costs = None if self._patterns is None else self._patterns.costs(self.pending, priority)
         bounds = self._bounds(priority)

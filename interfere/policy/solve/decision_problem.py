@@ -100,7 +100,7 @@ class DecisionProblem:
         return int(self.block_of_class[self.problem.members[column, 0]])
 
     def _classes_of(self, column: int) -> list[int]:
-        """The job classes of a column's group, among those of its size."""
+        """Return the job classes of a column's group, numbered among the classes of that gang size."""
         first = self.first_class[self._block_of(column)]
         return [job - first for job in self.problem.members[column].tolist() if job != NOBODY]
 

@@ -108,7 +108,7 @@ class ColumnLookup:
 
 
 class _GreedySearch:
-    """What is left after the jobs so far."""
+    """The state of the greedy search: the devices and columns that remain after the jobs placed so far."""
 
     def __init__(self, decision: DecisionProblem, lookup: ColumnLookup) -> None:
         problem = decision.problem

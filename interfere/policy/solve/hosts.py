@@ -15,7 +15,7 @@ from interfere.records.cluster import DEFAULT_SEATS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPlace:
-    """Devices of one class, as many as each job takes, and the jobs that run on all of them."""
+    """A set of devices of one class that the same residents occupy, as many devices as each of them takes."""
 
     devices: tuple[Device, ...]
     residents: tuple[Job, ...]  # in the order of the classes of their host class
@@ -23,7 +23,7 @@ class HostPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostClass:
-    """Places on devices of one class whose residents nothing tells apart."""
+    """Host places of one device class whose residents are equal to every rule and prediction."""
 
     device_class: DeviceClass
     size: int  # devices that each job takes
@@ -71,7 +71,10 @@ def host_classes(context: PlanningContext, size: int, keys: JobKeys) -> tuple[Ho
 
 
 def _shared_devices(context: PlanningContext, size: int) -> list[tuple[tuple[Device, ...], Sequence[Job]]]:
-    """Sets of `size` devices with the same residents, all of that size; of single devices those with a free seat."""
+    """Return sets of `size` devices on which the same residents run, each of them on exactly `size` devices.
+
+    A single device needs a free seat.
+    """
     if size == 1:
         return [
             ((device,), device.residents)

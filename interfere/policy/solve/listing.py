@@ -66,7 +66,8 @@ def list_groups(
 
 
 def _extended(groups: Ints, demand: Ints, pair_allowed: Bools, most: int) -> Ints | None:
-    """Every group with one more job, of its last class or a later one; None where they are more than `most`."""
+    """Return every group extended by one job of its last class or a later class; None where the extended groups exceed
+    `most`."""
     if len(groups) * len(demand) > MAX_CELLS:
         return None
     may_join = _may_join(groups, demand, pair_allowed)

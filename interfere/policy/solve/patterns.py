@@ -26,7 +26,7 @@ MAX_PLACES = 6_000_000  # of all patterns: 0.5 s
 
 
 def is_linear(objective: Objective) -> bool:
-    """Whether a job's cost in a group is a constant and a multiple of its slowdown, whoever the others are."""
+    """Return whether a job's cost in a group is an affine function of its slowdown, whatever the other members are."""
     priced = objective.counts_ends or objective.prices_occupancy or objective.is_min_max
     return not priced and not objective.deadline_miss_price and not objective.soft_cap_price
 
@@ -103,7 +103,7 @@ class PatternBuilder:
     def add(
         self, kinds: JobKinds, table: GroupTable, *, residents: Sequence[int], host: int, takes: int, room: int
     ) -> None:
-        """The patterns of two or more jobs on a host, those of its residents counted."""
+        """Add the patterns of a host: groups that, with its residents, have two or more jobs."""
         k = len(kinds.jobs)
         joins = table.may_join(residents)
         priority = tuple(table.jobs.jobs[k + place].priority for place in residents)

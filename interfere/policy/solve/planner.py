@@ -52,7 +52,10 @@ def plan_pending_jobs(context: PlanningContext) -> Plan:
 
 
 def parts_planned_apart(snapshot: Snapshot) -> tuple[Snapshot, ...]:
-    """The parts that are planned one by one, those with pending jobs; the snapshot itself where it is one problem."""
+    """Return the independent parts of a snapshot that have pending jobs, to be planned one by one.
+
+    A small problem is one part.
+    """
     parts = tuple(part for part in independent_parts(snapshot) if part.pending)
     if len(parts) < 2 or problem_size(snapshot, MAX_CLOSING_TIMES).cells <= CELLS_OF_ONE_PROBLEM:
         return (snapshot,)
@@ -114,7 +117,7 @@ def _nothing_pending(context: PlanningContext) -> Plan:
 
 
 def _plan(solved: DecisionSolution, greedy: Placement, answer: AnswerBuilder, context: PlanningContext) -> Plan:
-    """The placement as a plan, with what is proved of it."""
+    """Return the placement as a plan, with the proved bounds."""
     decision, placement, levels = solved.decision, solved.placement, solved.levels
     starts = decision.problem.host[placement.column] != WAITS
     kind = LevelKind.MAX_COST if decision.is_min_max else LevelKind.COST

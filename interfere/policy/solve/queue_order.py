@@ -115,7 +115,7 @@ class _Exchange:
         return new if all(cost <= old + EQUAL * max(1.0, abs(old)) for cost, old in pairs) else None
 
     def _costs(self, column: int) -> Iterator[float]:
-        """What a column costs at each cost level, then its largest cost of a job."""
+        """Yield the cost of a column at each cost level, and for min-max the largest cost of a job in it."""
         for level in self._decision.cost_levels:
             yield float(level.cost[column])
         if self._decision.is_min_max:

@@ -23,7 +23,7 @@ SHARE_OF_BISECTION = 0.6  # of the budget; the rest is for the sum below the thr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionSolution:
-    """A placement, what is proved of it, and the decision with the columns that were found."""
+    """A placement with its proved bounds, and the decision problem with all columns that the search generated."""
 
     decision: DecisionProblem
     placement: Placement
@@ -152,7 +152,10 @@ def _within(problem: PlacementProblem, placement: Placement) -> Placement:
 
 
 def thresholds(decision: DecisionProblem) -> np.ndarray:
-    """Sorted distinct costs of a job that can be the largest; first the least that it can be in any placement."""
+    """Return the sorted distinct values that the largest cost of a job may take.
+
+    The first is its least possible value.
+    """
     placed = (decision.problem.host != WAITS) & decision.problem.allowed
     distinct = np.unique(decision.largest[placed])
     floor = decision.floor if decision.floor > -np.inf else float(distinct.min(initial=0.0))

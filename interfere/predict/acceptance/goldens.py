@@ -41,7 +41,7 @@ SLOWDOWNS = ("median", "lower", "upper", "victim_slowdown", "neighbour_slowdown"
 
 
 class RequestKind(StrEnum):
-    """What a golden request asks."""
+    """The kind of question in a golden request."""
 
     PAIRS = "pairs"  # a list of ordered pairs, or one
     MATRIX = "matrix"  # every victim beside every neighbour, in both directions
@@ -148,7 +148,8 @@ def answer_of(request: GoldenRequest, model: Predictor, known: Mapping[tuple[str
 def group_prediction(
     request: GoldenRequest, jobs: Sequence[JobProfile], pairs: Prediction, composition: GroupComposition
 ) -> Prediction:
-    """Return the prediction for the one group of a request, from those for the victim's pairs with each neighbour."""
+    """Return the prediction for the group of a request, composed of the predictions for the victim beside each
+    neighbour."""
     group = [jobs[k] for k in (*request.victims, *request.neighbours)]
     share = np.array([total_memory_share(group, DEVICE_MEMORY_BYTES)])
     return compose_groups(pairs, [len(request.neighbours)], share, composition)

@@ -49,7 +49,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowScore:
-    """What a model answers to the `t` cases of one window."""
+    """The predictions of a model for the `t` cases of one window."""
 
     median: Floats  # float64[t], also where the model abstains
     lower: Floats

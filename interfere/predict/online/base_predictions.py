@@ -40,7 +40,7 @@ _Profiles = tuple[JobProfile | None, JobProfile | None]
 
 
 class _CachedPrediction(NamedTuple):
-    """A base prediction, and the profiles that it was made from, which it does not keep alive."""
+    """A base prediction with weak references to the profiles that it was made from."""
 
     victim: weakref.ref[JobProfile]
     neighbour: weakref.ref[JobProfile]

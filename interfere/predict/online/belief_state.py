@@ -69,7 +69,8 @@ class Update:
 
 
 class PairEvidence(NamedTuple):
-    """Evidence from the windows of one ordered pair on its own error, beyond the effects of its two jobs.
+    """The evidence of an ordered pair's windows on the pair's own error, which the effects of its two jobs do not
+    explain.
 
     The evidence is a normal likelihood of the pair's log observed - log predicted - shift, in information form.
     """

@@ -36,7 +36,10 @@ def corrected_quantile(quantile: Floats, median: Floats, corrections: Correction
 def corrected_matrix(
     predicted: NDArray[np.float32], median: NDArray[np.float32], corrections: Corrections, level: float
 ) -> NDArray[np.float32]:
-    """float32[v, n]: the quantile of the wrapped model at `level`, corrected; `median` belongs to it."""
+    """Return float32[v, n]: the corrected quantile at `level` of the wrapped model.
+
+    `median` is the median of the same prediction.
+    """
     exact = median.astype(np.float64)
     if level == 0.5:
         return corrected_median(exact, corrections).astype(np.float32)

@@ -59,7 +59,8 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairBelief:
-    """Posterior of the log observed - log predicted of one ordered pair, from effects and from its own windows."""
+    """The posterior of log observed - log predicted for one ordered pair, from job effects and from the pair's own
+    windows."""
 
     error_mean: float  # mean of the model's error, by the effects of both jobs
     shift_mean: float

@@ -52,7 +52,7 @@ def harm_shift(state: BeliefState, key: WorkloadKey, domain: DomainBelief | None
 def domain_shift(
     state: BeliefState, key: DomainKey, domain: DomainBelief | None, families: tuple[str, str], log_predicted: float
 ) -> tuple[float, float]:
-    """(mean, variance) of the shift that a pair shares with others of its domain; 0 before the first change."""
+    """Return the mean and variance of the shift that all pairs of a domain share; 0 before the first change."""
     if domain is None or not domain.epoch:
         return 0.0, 0.0
     (constant, factor), (v00, v01, v11) = domain.mean, domain.covariance

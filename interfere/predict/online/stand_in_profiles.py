@@ -31,7 +31,7 @@ ResolveElsewhere = Callable[[str], JobProfile | None]
 
 
 class StandInProfiles:
-    """Stand-ins for missing profiles, and what is predicted of unprofiled jobs before any correction."""
+    """Stand-ins for missing profiles, and the uncorrected predictions for unprofiled jobs."""
 
     def __init__(self, effects: Effects, elsewhere: ResolveElsewhere) -> None:
         self._effects, self._elsewhere = effects, elsewhere

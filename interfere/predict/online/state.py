@@ -212,7 +212,7 @@ def _key(names: list[str]) -> WorkloadKey:
 
 
 class _NameTable:
-    """Every name once; rows refer to it by its index."""
+    """A table that stores every name once, so that rows can refer to a name by its index."""
 
     def __init__(self) -> None:
         self._index: dict[str, int] = {}

@@ -77,7 +77,10 @@ class DeviceBelief:
         return projection @ self.mean, variance
 
     def learned(self, point: PairPoints, gain: float, shrink: float) -> "DeviceBelief":
-        """Return the posterior after a window of one pair; `gain` and `shrink` are those of its `Update`."""
+        """Return the posterior after a window of one pair.
+
+        `gain` and `shrink` are the fields of the window's `Update`.
+        """
         projection, remaining = self._project(point)
         if remaining[0] > MIN_NEW_VAR and len(self.mean) < MAX_BASIS:
             grown = self._with_basis_pair(point, projection[0], float(remaining[0]))
@@ -85,7 +88,8 @@ class DeviceBelief:
         return self._conditioned(self.covariance @ projection[0], gain, shrink)
 
     def _project(self, points: PairPoints) -> tuple[Floats, Floats]:
-        """Return the weights of the basis, float64[p, m], and the conditional variance given the basis, float64[p]."""
+        """Return the weights of the basis functions, float64[p, m], and the conditional variance given the basis,
+        float64[p]."""
         cross = _kernel(points, self.basis)
         projection = cross @ self.inverse
         prior_var = CONSTANT_VAR + 2.0 * MAIN_VAR + BOTH_VAR + (FACTOR_VAR + 2.0 * SLOPE_VAR) * points.x**2

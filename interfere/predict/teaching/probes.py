@@ -21,7 +21,7 @@ from interfere.predict.teaching.unknown_pairs import MEAN_OF_ABSOLUTE, UnknownPa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenProbe:
-    """One probe, and what is expected of it after those before it."""
+    """A chosen probe with its expected gain, given the probes chosen before it."""
 
     candidate: int  # its place among the candidates
     gain: float  # share of what is not known (the expected squared error of speed) that it removes
@@ -39,7 +39,7 @@ class ProbeChoice:
 def choose_probes(
     effects: Effects, pairs: Sequence[tuple[PairObservation, PairObservation]], count: int
 ) -> ProbeChoice:
-    """Choose up to `count` of the candidates, one after another, each the best after those before it.
+    """Choose up to `count` candidates greedily: each is the best given the probes chosen before it.
 
     `pairs`: for each candidate, the job beside it and it beside the job. What all of them tell about the device type as
     a whole is not counted: every candidate tells it alike.

@@ -15,7 +15,7 @@ OFFSET = 0.1  # of .02 to 1: between .05 and .2 the fits above change by at most
 
 
 def to_excess_scale(slowdown: Floats) -> Floats:
-    """Z of slowdowns; those below 1 count as 1."""
+    """Return slowdowns on the excess scale Z. Slowdowns below 1 count as 1."""
     return np.asarray(np.log(np.maximum(slowdown - 1.0, 0.0) + OFFSET))
 
 

@@ -45,7 +45,10 @@ class FirstPredictions:
 
 
 def read_first_predictions(folder: Path) -> FirstPredictions | None:
-    """Those of a table's folder; None where there are none. Raises TableError for a damaged file."""
+    """Return the first predictions in a table's folder; None where it has none.
+
+    Raises TableError for a damaged file.
+    """
     path = folder / FILE
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

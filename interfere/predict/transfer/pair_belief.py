@@ -56,7 +56,7 @@ class PredictedSlowdown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HiddenPairScore:
-    """Errors on measured pairs, each predicted from the others. NaN below `MIN_PAIRS`."""
+    """The errors on measured pairs when each is predicted from all the others. NaN below `MIN_PAIRS`."""
 
     pairs: int  # unordered
     speed_error: float  # mean absolute error of 1 / slowdown
@@ -65,7 +65,7 @@ class HiddenPairScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairBelief:
-    """What is believed of the pairs of `n` jobs on one device type and sharing mode."""
+    """The belief about all pairs of `n` jobs on one device type and sharing mode."""
 
     posterior: Posterior
     measured: dict[OrderedPair, float]  # slowdowns
@@ -78,7 +78,7 @@ class PairBelief:
 
     @property
     def source_titles(self) -> tuple[str, ...]:
-        """What it starts from."""
+        """The titles of the sources that give the prior mean."""
         return tuple(source.title for source in self.posterior.space.sources)
 
     @property

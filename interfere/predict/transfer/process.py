@@ -52,7 +52,7 @@ class PairSpace:
     alike: Floats  # float64[n, n]: K
 
     def mean(self, victims: Indices, neighbours: Indices) -> Floats:
-        """float64[p]: what the sources say on average."""
+        """The prior mean (float64[p]): the average over the sources."""
         return np.asarray(np.mean([source.z[victims, neighbours] for source in self.sources], axis=0))
 
     def covariance(self, first: tuple[Indices, Indices], second: tuple[Indices, Indices]) -> Floats:
@@ -104,7 +104,7 @@ def all_pairs(jobs: int) -> tuple[Indices, Indices]:
 
 
 def _standardised(column: Floats) -> Floats:
-    """Zero mean and unit variance over what is known; NaN stays."""
+    """Return the values scaled to zero mean and unit variance over known entries; NaN stays."""
     known = column[np.isfinite(column)]
     spread = float(known.std()) if len(known) else 0.0
     return (column - known.mean()) / spread if spread > 0 else np.zeros_like(column)

@@ -30,7 +30,7 @@ CHOSEN_WEIGHT = 3.0  # of a pair that every draw's matching chooses, beside 1 fo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """A pair to measure, and what is expected of it."""
+    """A pair to measure next, with its expected gain."""
 
     pair: tuple[str, str]
     error_now: float  # expected absolute error of its own two speeds

@@ -235,7 +235,7 @@ class BoundedLog:
 
 
 class StepScanner:
-    """Counts the steps in what a command prints: one per match of a pattern, or as many as its counter advanced.
+    """Counts steps in the output of a command: one for each match of a pattern, or the advance of a captured counter.
 
     A counter that goes back began anew (another epoch); one that repeats (another rank) adds no step.
     """

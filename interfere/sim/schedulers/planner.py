@@ -315,8 +315,7 @@ class DeadlinePlanner:
         )
 
     def _can_start_any(self, cluster: Cluster) -> bool:
-        """Return whether any waiting job has enough free devices in one pool, or a host of its size that it may
-        join."""
+        """Return whether a waiting job could start, on enough free devices of one pool or beside a host of its size."""
         max_free = cluster.free.most_of_one_pool()
         waiting = list(cluster.waiting.values())
         if any(state.job.gpus <= max_free for state in waiting):

@@ -21,7 +21,7 @@ _LAST_OBSERVATION = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE nam
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitMark:
-    """What a store had committed at some moment."""
+    """The state that a store had committed at some moment."""
 
     store: str  # a random name that the store keeps, also in its copies
     transactions: int

@@ -43,7 +43,9 @@ def require_sound(copy: Path) -> StoreReport:
 
 
 def replace_file(source: Path, store: Path, *, is_replaced: bool) -> Path | None:
-    """Put a copy of a file in the place of a store, whose lock the caller holds.
+    """Replace the file of a store by a copy.
+
+    The caller holds the store's lock.
 
     With `is_replaced`, the store that was there is moved aside. Returns its new name; None where there was none.
     """

@@ -33,7 +33,7 @@ def quarantined(connection: sqlite3.Connection) -> tuple[str, ...]:
 
 
 def note_loss(connection: sqlite3.Connection, source: str, name: str, reason: str) -> None:
-    """Note something that is lost, of which nothing can be kept, inside an open transaction."""
+    """Record, inside an open transaction, a loss of which no data can be kept."""
     connection.execute(
         "INSERT INTO quarantine (source, name, reason, set_aside_s, content) VALUES (?, ?, ?, ?, ?)",
         (source, name, reason, time.time(), b""),

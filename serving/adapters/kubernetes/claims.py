@@ -84,8 +84,8 @@ def plain_request(spec: JsonObject | None) -> JsonObject:
 
 
 def seat_spec(spec: JsonObject, gpu: Gpu, amount_bytes: float) -> JsonObject:
-    """Return the spec of a claim for a seat of a GPU: so much of its memory, and a share of its other capacities, or
-    what the spec asks for where that is more."""
+    """Return the spec of a claim for a seat of a GPU: its share of memory and of other capacities, or the claim's own
+    request where that is larger."""
     requests = {} if math.isnan(amount_bytes) else {gpu.memory_name: bytes_text(amount_bytes)}
     for other in gpu.other_capacities:
         if other.requested:

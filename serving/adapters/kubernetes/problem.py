@@ -476,8 +476,10 @@ def _remaining(gpu: Gpu, held: Allocations, residents: int, unallocated: int) ->
 def _with_counters(
     offered: list[tuple[Gpu, tuple[Job, ...]]], in_use: set[DeviceKey]
 ) -> list[tuple[Gpu, tuple[Job, ...]]]:
-    """Return the devices that can all be allocated beside those in use: of devices that need the same counters, such as
-    a GPU and its partitions, those in use first, then those with the most memory."""
+    """Return the devices that can be allocated together with those in use, where partitions of one GPU share counters.
+
+    Devices in use come first, then those with most memory.
+    """
     chosen, taken = set[str](), set(in_use)
     for gpu, _ in sorted(offered, key=lambda pair: (pair[0].key not in in_use, -pair[0].memory_bytes)):
         if gpu.key in in_use or all(_is_left(counter, gpu, taken) for counter in gpu.counters):

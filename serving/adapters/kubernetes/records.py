@@ -34,7 +34,7 @@ class PodState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRequest:
-    """The devices that a claim may be given: those that its DeviceClass and its own selectors select."""
+    """The devices that a claim may be given: those selected by its DeviceClass and by its own selectors."""
 
     device_class: str
     selectors: tuple[str, ...] = ()  # CEL expressions of the claim

@@ -22,7 +22,7 @@ from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 
 class Mode(StrEnum):
-    """What the adapter is allowed to do in the cluster."""
+    """The actions that the adapter is allowed in the cluster."""
 
     OBSERVE = "observe"  # writes annotations and Events, never a pod's spec
     GATE = "gate"  # places gated pods

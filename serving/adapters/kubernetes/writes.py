@@ -100,7 +100,7 @@ def wait_in_line(pod: Pod, reason: str, now_s: float) -> PodChange | None:
 
 
 def _wait(pod: Pod, notes: dict[str, str | None], reason: str, now_s: float) -> PodChange | None:
-    """Note that a pod waits: an Event where it did not wait before, so that one is written for a change of state."""
+    """Record that a pod waits. An Event is written only when the pod begins to wait."""
     state = PodState.WAITING if pod.gated else PodState.RELEASED
     is_known = pod.note(names.STATE) == state
     if is_known and pod.note(names.REASON) == clean(reason):

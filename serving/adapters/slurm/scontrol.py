@@ -266,7 +266,7 @@ class Spool:
         self._told: set[str] = set()  # jobs whose file was refused
 
     def weakness(self) -> str:
-        """Return what the folder's mode lets users do to the jobs of others; empty where it protects them."""
+        """Return what the mode of the spool folder lets users do to others' jobs; empty where it protects them."""
         try:
             status = os.lstat(self._folder)
         except OSError:

@@ -29,7 +29,7 @@ from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRule:
-    """What the GPUs are whose node and GRES type match two patterns."""
+    """The device type and other facts of the GPUs whose node name and GRES type match two patterns."""
 
     type: str = ""
     nodes: str = "*"

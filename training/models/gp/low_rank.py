@@ -40,7 +40,7 @@ class ResidualRows(RowColumns):
 
 
 def fit_low_rank(rows: ResidualRows, identities: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Return the effects and factors of all K identities as the victim and as the neighbour, float64[K, 1 + R] each.
+    """Return the effect and the R factors of each of K identities, as victim and as neighbour: float64[K, 1 + R] each.
 
     Column 0 is the effect; R is 0, and every effect too, where no correction lowers the held-out error.
     """

@@ -412,7 +412,7 @@ def _profile_of_row(
 
 
 def _fact(row: CsvRow, roles: ColumnRoles, fact: str, column: str) -> float:
-    """Return the fact in a cell in the unit that profiles have it in. Raises TableError."""
+    """Return the fact in a cell, converted to the unit of profiles. Raises TableError."""
     is_zero = fact != "step_time_s" and re.fullmatch(r"0+([.,]0*)?", row.fields[column])
     value = 0.0 if is_zero else number_of(row, column)
     role = roles.role_of[column]

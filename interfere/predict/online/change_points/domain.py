@@ -100,7 +100,8 @@ def _source(window: RecentWindow, by_reporter: bool) -> str:
 
 
 def _likelihood_ratio(windows: Sequence[RecentWindow], usual_noise_var: float) -> tuple[float, float]:
-    """(log marginal likelihood of a new epoch minus that of none, noise variance under the new epoch)."""
+    """Return the log marginal likelihood with a new epoch minus that without, and the noise variance under the new
+    epoch."""
     error = np.array([window.error for window in windows])
     independent = np.diag([window.variance for window in windows])
     unchanged, _ = _best_likelihood(error, independent, usual_noise_var)

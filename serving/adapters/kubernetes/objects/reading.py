@@ -147,8 +147,10 @@ def read_pod(
 def _claim_spec(
     notes: Mapping[str, Any], namespace: str, templates: ClaimSpecs, settings: KubernetesSettings
 ) -> JsonObject | None:
-    """Return the spec of a pod's late claim: of the template that it named, or one device of its class. None where
-    that template is missing."""
+    """Return the spec of the claim that a pod gets late: its template's spec, or one device of its device class.
+
+    None where that template is missing.
+    """
     if template := str(notes.get(names.TEMPLATE) or ""):
         return templates.get((namespace, template))
     wanted = str(notes.get(names.DEVICE_CLASS) or "")  # a name that is none would leave it without a claim for ever
