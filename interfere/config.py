@@ -13,6 +13,7 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from interfere.errors import InvalidInputError, ModelError, NotFoundError, Violation
+from interfere.extensions import ExtensionKind, extensions
 
 PREFIX = "INTERFERE_"
 SHIPPED_MODEL = Path(__file__).parent / "predict" / "default"  # the model folder of the installation: one CPU core
@@ -74,6 +75,10 @@ class Settings:
         metadata=_about(
             f"port of Prometheus /metrics; default: {DEFAULT_METRICS_PORT} of 127.0.0.1, {NO_METRICS}: none", -1, 65535
         ),
+    )
+    objective: str = field(
+        default="",
+        metadata=_about("objective of an installed package that decides requests which name none; default: ours"),
     )
     time_budget_s: float = field(
         default=2.0, metadata=_about("time budget of a decision whose limits name none, CPU seconds", 0.001, 3600)
@@ -183,8 +188,10 @@ class Settings:
 
 def _database_violations(settings: Settings) -> list[Violation]:
     address, found = settings.database, ""
-    if address and not address.startswith(("postgresql://", "postgres://")):
-        found, remedy = "not the address of a PostgreSQL database", "write postgresql://USER@HOST/NAME"
+    scheme = address.partition("://")[0] if "://" in address else ""
+    if address and scheme not in ("postgresql", "postgres", *extensions(ExtensionKind.STORE)):
+        others = "".join(f", or {name}://..." for name in extensions(ExtensionKind.STORE))
+        found, remedy = "not the address of a PostgreSQL database", f"write postgresql://USER@HOST/NAME{others}"
     elif ":" in address.partition("://")[2].rpartition("@")[0] or "password=" in address:
         address = address.partition("://")[0] + "://..."
         found = "holds a password, which lists of processes and logs would show"

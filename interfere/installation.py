@@ -12,6 +12,7 @@ LIBRARIES = {
     "serve": ("onnxruntime", "highspy", "grpc_health", "grpc_reflection", "prometheus_client"),
     "dashboard": ("starlette", "uvicorn"),
     "profile": ("torch", "psutil"),
+    "testing": ("pytest", "hypothesis"),
     "train": ("pyarrow", "pandas", "sklearn", "lightgbm", "mlflow", "onnx", "onnxscript", "onnxmltools"),
     "ray": ("ray",),
     "dask": ("distributed",),

@@ -75,7 +75,7 @@ class PairEncoder(Protocol):
 class Predictor(Protocol):
     """Predicts slowdowns of ordered pairs. The measured table and the online correction wrap another `Predictor`.
 
-    The laws that every implementation keeps stand as tests in `tests/predict/conformance.py`.
+    The laws that every implementation keeps stand as tests in `interfere/testing/predictors.py`.
     """
 
     @property

@@ -9,7 +9,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
@@ -21,6 +21,7 @@ from interfere.policy.answer.alternatives import alternatives, refusals
 from interfere.policy.answer.subproblem import subproblem_of
 from interfere.policy.context import JobCatalogue, PlanningContext
 from interfere.policy.costs.candidates import find_candidates
+from interfere.policy.costs.objectives import Objective
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
 from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import all_grants, granule_account, with_running_grants
@@ -45,6 +46,8 @@ from interfere.records import (
     GrantTables,
     JobProfile,
     MemoryUsage,
+    ObjectiveKind,
+    ObjectiveTerm,
     Outcome,
     OutcomeKind,
     PairBatch,
@@ -88,14 +91,20 @@ class DecisionMaker:
     each other.
     """
 
-    def __init__(self, store: Store, metrics: Metrics, *, time_budget_s: float) -> None:
+    def __init__(
+        self, store: Store, metrics: Metrics, *, time_budget_s: float, objective: Objective | None = None
+    ) -> None:
         """Make decisions. `time_budget_s` is the budget of snapshots without one. No budget exceeds
-        `MAX_TIME_BUDGET_S`."""
+        `MAX_TIME_BUDGET_S`. `objective` decides snapshots that name none."""
         self._decisions, self._ledgers, self._metrics = store.decisions, store.ledgers, metrics
         self._observations = store.observations
-        self._time_budget_s = time_budget_s
+        self._time_budget_s, self._objective = time_budget_s, objective
         self.reporters: Callable[[], Reporters | None] = lambda: None
         """Whose memory windows may end a job; none: everybody's, as callers have no identity."""
+
+    def objective_for(self, kind: ObjectiveKind, terms: Sequence[ObjectiveTerm] = ()) -> Objective | None:
+        """Return the objective of another package that decides a request; None where the request names its own."""
+        return self._objective if kind is ObjectiveKind.AUTO and not terms else None
 
     def decide(
         self,
@@ -127,6 +136,7 @@ class DecisionMaker:
                 snapshot=snapshot,
                 predictor=predictor,
                 catalogue=catalogue,
+                custom_objective=self.objective_for(snapshot.objective, snapshot.objective_terms),
                 decision_id=secrets.token_hex(8),
                 report_failed_checks=self._metrics.count_failed_checks,
             )
@@ -282,13 +292,23 @@ MIN_LOG_CHANGE = 1e-6  # of a log slowdown: smaller ones are rounding of the gra
 MEASURED, LEARNED = "this very pair was measured", "what was observed since the training"
 
 
-def explain(query: ExplainQuery, store: Store, state: ServedState) -> Explanation:
+def explain(
+    query: ExplainQuery,
+    store: Store,
+    state: ServedState,
+    objective_for: Callable[[ObjectiveKind, Sequence[ObjectiveTerm]], Objective | None] = lambda *_: None,
+) -> Explanation:
     """Return the action that one job got in a stored decision, and the reasons. Raises NotFoundError for an unknown
-    decision or job."""
+    decision or job. `objective_for`: as in `DecisionMaker`."""
     audit, decided, action = _find(query, store.audits)
     request = from_proto(Snapshot, pb.MatchRequest.FromString(audit.request))
     request = with_present_sizes(request, sizes_of_plan(decided, request))
-    context = PlanningContext(snapshot=request, predictor=state.model.predictor, catalogue=state.catalogue())
+    context = PlanningContext(
+        snapshot=request,
+        predictor=state.model.predictor,
+        catalogue=state.catalogue(),
+        custom_objective=objective_for(request.objective, request.objective_terms),
+    )
     snapshot = find_infeasible_deadlines(context).snapshot
     # 1. The subproblem in which the job was decided, and the class of the device that it got.
     context = context.with_snapshot(snapshot)
@@ -306,6 +326,7 @@ def explain(query: ExplainQuery, store: Store, state: ServedState) -> Explanatio
             predictor=state.predictor,
             catalogue=state.catalogue(),
             other_device_types=tuple(context.device_types),
+            custom_objective=context.custom_objective,
         )
         candidates = find_candidates(known, context.jobs[query.job_id].gpus)
     # 3. What the job may not have, and what else it could have got.

@@ -17,6 +17,7 @@ from prometheus_client import generate_latest
 
 from interfere.config import DEFAULT_METRICS_PORT, NO_METRICS, Settings
 from interfere.errors import InterfereError, UnfitError
+from interfere.policy.costs.objectives import named_objective
 from interfere.predict.manifest import parse_digests
 from interfere.serving.calls.exposure import is_local
 from interfere.serving.calls.fair_queue import DecisionTurns
@@ -135,11 +136,8 @@ def start_server(settings: Settings, tokens: LocalTokens | None = None) -> Runni
         models = ModelHost(core, archive, watched, metrics, learn_beside=learn, accepted=accepted, canary=canary)
         workers = _start_workers(settings, core, models, metrics, resources)
         resources.callback(listening.end)  # before what its calls use is closed
-        if settings.database:
-            from interfere.store.postgres import PostgresStore  # needs the extra `postgres`
-
-            assert isinstance(store, PostgresStore)
-            resources.callback(store.follow(core.follow_store).close)
+        if follow := getattr(store, "follow", None):  # of a database that other servers write too
+            resources.callback(follow(core.follow_store).close)
         # 3. Calls.
         watch = ModelWatch(models, settings.model_poll_s)
         resources.callback(watch.close)
@@ -167,6 +165,7 @@ def _core(settings: Settings, model: ServedModel, store: Store, metrics: Metrics
         store=store,
         metrics=metrics,
         time_budget_s=settings.time_budget_s,
+        objective=named_objective(settings.objective),
         max_log_entries=settings.max_log_entries,
         learns_beside=True,
     )
@@ -234,6 +233,7 @@ def _start_workers(
         count,
         store=settings.store_address,
         time_budget_s=settings.time_budget_s,
+        objective=settings.objective,
         knowing=partial(models.knowing, core),
         metrics=metrics,
     )

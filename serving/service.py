@@ -18,6 +18,7 @@ import interfere
 from interfere.errors import InvalidInputError, LimitError, UnavailableError
 from interfere.policy.answer.ranking import rank
 from interfere.policy.context import PlanningContext
+from interfere.policy.costs.objectives import Objective
 from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import with_running_grants
 from interfere.policy.validate import validate_clock
@@ -78,18 +79,19 @@ class PolicyCore:
         store: Store,
         metrics: Metrics,
         time_budget_s: float,
+        objective: Objective | None = None,
         max_log_entries: int = 10_000_000,
         learns_beside: bool = False,
     ) -> None:
-        """Serve a model. `time_budget_s`: budget of decisions whose limits name none. `max_log_entries`: largest number
-        of log entries that are kept.
+        """Serve a model. `time_budget_s`: budget of decisions whose limits name none. `objective`: of requests that
+        name none, in place of ours. `max_log_entries`: largest number of log entries that are kept.
 
         `learns_beside`: learn a long log again in the background, while the previous model answers calls.
         """
         self._store, self._metrics, self._max_log_entries = store, metrics, max_log_entries
         self._learns_beside = learns_beside
         self._writing = threading.Lock()
-        self.decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s)
+        self.decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s, objective=objective)
         self.snapshots = KnownSnapshots()
         self._profiles_version = store.profiles.version()
         profiles = self._stored_catalogue(model)
@@ -130,7 +132,7 @@ class PolicyCore:
 
     def explain(self, query: ExplainQuery) -> Explanation:
         """Return the reasons for one job's action, computed with current knowledge. Raises NotFoundError."""
-        return explain(query, self._store, self.state)
+        return explain(query, self._store, self.state, self.decisions.objective_for)
 
     def rank(self, query: RankQuery) -> RankAnswer:
         """Return a ranking of every device for one job, best first."""
@@ -146,6 +148,7 @@ class PolicyCore:
             query.limits,
             query.objective,
             ledger.promises,
+            self.decisions.objective_for(query.objective),
         )
         return RankAnswer(rankings=rankings, model_version=state.version)
 

@@ -1,4 +1,4 @@
-"""A store by its address: a SQLite file, or a PostgreSQL database for several servers."""
+"""A store by its address: a SQLite file, a PostgreSQL database for several servers, or a store of another package."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from interfere.errors import NotFoundError, UnfitError
+from interfere.extensions import ExtensionKind, find_extension
 from interfere.records import ScopeLedger
 from interfere.store.checked_rows import PAGE_ROWS, RowKind, UnreadableRow
 from interfere.store.database import Connection, Database, EvictionListener
@@ -14,13 +15,13 @@ from interfere.store.sqlite.store import SqliteStore
 from interfere.store.store import Store
 
 StoreAddress = Path | str
-"""The file of a SQLite store, or the address of a PostgreSQL database."""
+"""The file of a SQLite store, or the address of a database: of PostgreSQL, or of another package by its scheme."""
 POSTGRESQL = ("postgresql://", "postgres://")
 
 
 def store_address(text: str) -> StoreAddress:
     """Return the address that a text names."""
-    return text if text.startswith(POSTGRESQL) else Path(text)
+    return text if "://" in text else Path(text)
 
 
 def open_store(
@@ -33,10 +34,14 @@ def open_store(
     """Open a store, or create it. With `read_only`, read it while servers write it.
 
     `shared` is for worker processes of the server that holds a file; a database is always shared.
-    Raises UnfitError where it cannot be used.
+    Raises UnfitError where it cannot be used, InvalidInputError for the scheme of no installed package.
     """
     if isinstance(address, Path):
         return SqliteStore(address, read_only=read_only, shared=shared, on_eviction=on_eviction)
+    if not address.startswith(POSTGRESQL):
+        opener = find_extension(ExtensionKind.STORE, address.partition("://")[0], ("postgresql",))
+        store: Store = opener(address, read_only=read_only, shared=shared, on_eviction=on_eviction)
+        return store
     try:
         from interfere.store.postgres import PostgresStore
     except ModuleNotFoundError as error:

@@ -103,11 +103,18 @@ class WorkerPool:
     """The worker processes of a server. Thread-safe."""
 
     def __init__(
-        self, count: int, *, store: StoreAddress, time_budget_s: float, knowing: Callable[[], Knowing], metrics: Metrics
+        self,
+        count: int,
+        *,
+        store: StoreAddress,
+        time_budget_s: float,
+        objective: str,
+        knowing: Callable[[], Knowing],
+        metrics: Metrics,
     ) -> None:
         """Start the workers, which are ready about a second later. `count`: of workers that compute at once; `knowing`:
         the state that they must have now."""
-        self._fork_server = ForkServer((*WORKER_COMMAND, str(store), str(time_budget_s)))
+        self._fork_server = ForkServer((*WORKER_COMMAND, str(store), str(time_budget_s), objective))
         self._knowing, self._metrics, self._count = knowing, metrics, count
         self._condition = threading.Condition()
         self._idle: list[WorkerProcess] = []

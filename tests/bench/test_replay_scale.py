@@ -18,8 +18,8 @@ from interfere.sim.schedulers.registry import make_scheduler
 from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import SimDevice, World
+from interfere.testing.schedulers import MODE, NAMES, TYPE, USUAL, job
 from tests.bench.history import record
-from tests.sim.small_worlds import MODE, NAMES, TYPE, USUAL, job
 
 pytestmark = pytest.mark.bench
 LOAD, NOISE = 0.9, 1.6

@@ -14,8 +14,8 @@ from interfere.records import ScopeLedger
 from interfere.store.opening import open_store
 from interfere.store.rows import NewObservation
 from interfere.store.store import Store
+from interfere.testing.stores import DECISION, promise, window
 from tests.bench.history import record
-from tests.store.conformance import DECISION, promise, window
 from tests.store.postgres_server import running_postgres
 
 pytestmark = pytest.mark.bench

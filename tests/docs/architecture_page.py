@@ -5,6 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
+EXTENSION = ROOT / "examples" / "extension" / "interfere_example"
 
 
 def page() -> str:
@@ -13,8 +14,9 @@ def page() -> str:
 
 
 def example(name: str) -> str:
-    """The code of one example, marked as ```python NAME."""
-    return _block(f"python {name}")
+    """The code of one example: a module of the example package, or a block marked as ```python NAME."""
+    module = EXTENSION / f"{name}.py"
+    return module.read_text(encoding="utf-8") if module.is_file() else _block(f"python {name}")
 
 
 def proto_example(name: str) -> str:

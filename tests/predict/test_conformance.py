@@ -16,7 +16,7 @@ from interfere.predict.residual import OnlineModel
 from interfere.records import JobProfile, ObservationResult, Progress
 from interfere.sim.beliefs import MatrixPredictor
 from interfere.sim.edge_world import edge_type
-from tests.predict.conformance import PredictorLaws, PredictorWorld
+from interfere.testing.predictors import PredictorLaws, PredictorWorld
 from tests.tables import DEVICE, TablePredictor, profile
 
 SHIPPED = Path(interfere.predict.__file__).parent / "default"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from interfere.records import Device, ObjectiveKind
+from interfere.records import ObjectiveKind
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.cluster import Scheduler
 from interfere.sim.schedulers.estimates import History
@@ -19,34 +19,9 @@ from interfere.sim.schedulers.queue import Backfill, QueueScheduler
 from interfere.sim.schedulers.sharing import GreedySharing, GuestPlacement, SchedulerSettings
 from interfere.sim.truth import TruthTable
 from interfere.sim.world import SimDevice, SimJob, World
+from interfere.testing.schedulers import MODE, NAMES, devices, job, truth
 
-TYPE, MODE = "v100", "mps"
-NAMES = ("heavy", "light", "medium")
-
-
-def truth(*rows: tuple[float, ...], names: tuple[str, ...] = NAMES) -> TruthTable:
-    """A truth of these slowdowns, one row a victim."""
-    table = np.array(rows, dtype=np.float64)
-    return TruthTable(device_type=TYPE, mode=MODE, workloads=names[: len(table)], table=table)
-
-
-USUAL = truth((2.5, 1.2, 1.5), (1.3, 1.1, 1.2), (1.8, 1.1, 1.4))
 NO_SLOWDOWN = truth((1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
-
-
-def devices(count: int, *, per_node: int = 4, **options: Any) -> tuple[SimDevice, ...]:
-    """All of one type, in one pool."""
-    return tuple(
-        SimDevice(device=Device(id=f"d{k}", type=TYPE, node=f"n{k // per_node}", mode=MODE), **options)
-        for k in range(count)
-    )
-
-
-def job(
-    name: str, arrival_s: float, duration_s: float, workload: str = "light", gpus: int = 1, **options: Any
-) -> SimJob:
-    """One submission."""
-    return SimJob(id=name, workload=workload, arrival_s=arrival_s, gpus=gpus, duration_s=duration_s, **options)
 
 
 def world(*jobs: SimJob, count: int = 1, clock_s: float = 0.0, **options: Any) -> World:

@@ -23,7 +23,7 @@ from interfere.sim.trace_worlds import scale_to_load
 from interfere.sim.truth import TableTruth
 from interfere.sim.uncertainty import DaySums
 from interfere.sim.world import DAY_S, World
-from tests.sim.small_worlds import MODE, NAMES, USUAL, devices, job
+from interfere.testing.schedulers import MODE, NAMES, USUAL, devices, job
 
 Floats = NDArray[np.float64]
 DAYS, DEVICES = 30, 8

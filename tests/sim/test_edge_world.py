@@ -23,7 +23,8 @@ from interfere.sim.edge_world import (
 )
 from interfere.sim.trace_worlds import redraw_days, scale_to_load
 from interfere.sim.world import HOUR_S, World
-from tests.sim.small_worlds import MODE, TYPE, USUAL, devices, job, world
+from interfere.testing.schedulers import MODE, TYPE, USUAL, devices, job
+from tests.sim.small_worlds import world
 
 MIDNIGHT_S, NOON_S = 0.0, 12 * HOUR_S
 

@@ -32,7 +32,8 @@ from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.score import day_totals_of, group_slowdowns, score
 from interfere.sim.truth import Composition, TableTruth, TruthTable, truth_of
 from interfere.sim.world import DAY_S
-from tests.sim.small_worlds import MODE, TYPE, USUAL, job, truth, world
+from interfere.testing.schedulers import MODE, TYPE, USUAL, job, truth
+from tests.sim.small_worlds import world
 from tests.study.studies import compared
 
 LIGHT = truth((1.1,), names=("light",))

@@ -12,7 +12,8 @@ from interfere.sim.schedulers.orders import Fifo, ShortestFirst
 from interfere.sim.schedulers.queue import Backfill, QueueScheduler
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import SimDevice, World
-from tests.sim.small_worlds import USUAL, devices, job, sharings, truth, world
+from interfere.testing.schedulers import USUAL, devices, job, truth
+from tests.sim.small_worlds import sharings, world
 
 GREEDY, CAPPED, PLANNED, PLANNED_CAPPED = range(1, 5)  # places in `sharings`
 

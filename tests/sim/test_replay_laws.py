@@ -12,7 +12,8 @@ from interfere.sim.schedulers.orders import Fifo
 from interfere.sim.schedulers.queue import QueueScheduler
 from interfere.sim.truth import TableTruth, TruthTable
 from interfere.sim.world import World
-from tests.sim.small_worlds import NO_SLOWDOWN, devices, job, schedulers, sharings, tables, worlds
+from interfere.testing.schedulers import devices, job
+from tests.sim.small_worlds import NO_SLOWDOWN, schedulers, sharings, tables, worlds
 from tests.sim.small_worlds import world as made
 
 SMALL = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

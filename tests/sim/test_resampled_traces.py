@@ -5,8 +5,9 @@ import pytest
 
 from interfere.errors import InvalidInputError
 from interfere.sim.world import World
+from interfere.testing.schedulers import job
 from tests.sim.resampled_traces import resample_with_poisson_arrivals
-from tests.sim.small_worlds import job, world
+from tests.sim.small_worlds import world
 
 LENGTHS = (30.0, 600.0, 90_000.0)
 

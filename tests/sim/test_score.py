@@ -11,7 +11,8 @@ from interfere.sim.schedulers.queue import QueueScheduler
 from interfere.sim.score import day_totals_of, group_slowdowns, score
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import DAY_S, SimDevice, World
-from tests.sim.small_worlds import USUAL, devices, job, sharings, world
+from interfere.testing.schedulers import USUAL, devices, job
+from tests.sim.small_worlds import sharings, world
 
 
 def shared() -> Replayed:

@@ -18,9 +18,9 @@ from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.trace_worlds import scale_to_load, worlds_of
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import SimJob, World
+from interfere.testing.schedulers import MODE, TYPE, USUAL, devices, job
 from tests.data.importers.public_files import public
 from tests.sim.second_simulator import SecondSimulator, Submission
-from tests.sim.small_worlds import MODE, TYPE, USUAL, devices, job
 
 KNOWN = true_beliefs(USUAL)
 SETTINGS = SchedulerSettings(predictor=KNOWN, profiles=KNOWN.profiles, mode=MODE)

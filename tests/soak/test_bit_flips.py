@@ -11,7 +11,7 @@ from interfere.errors import UnfitError
 from interfere.records import ScopeLedger
 from interfere.store.sqlite.maintenance import check
 from interfere.store.sqlite.store import SqliteStore
-from tests.store.conformance import AUDIT, DECISION, PROFILE, append, promise, window
+from interfere.testing.stores import AUDIT, DECISION, PROFILE, append, promise, window
 
 FLIPS = 4 * int(os.environ.get("SOAK_ROUNDS", "5"))  # make soak: 200
 FILES = ("", "-wal", "-mark")

@@ -11,7 +11,7 @@ from interfere.store.backup import back_up, restore
 from interfere.store.sqlite.commit_mark import mark_path
 from interfere.store.sqlite.maintenance import check
 from interfere.store.sqlite.store import SqliteStore
-from tests.store.conformance import append, window
+from interfere.testing.stores import append, window
 
 
 @pytest.fixture

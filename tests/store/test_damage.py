@@ -13,7 +13,7 @@ from interfere.records import DeviceSlots, EndPromise, Grant, ScopeLedger
 from interfere.store.rows import StateCheckpoint
 from interfere.store.sqlite.maintenance import check, repair
 from interfere.store.sqlite.store import SqliteStore
-from tests.store.conformance import AUDIT, DECISION, MEMORY, OUTCOME, PROFILE, append, promise, window
+from interfere.testing.stores import AUDIT, DECISION, MEMORY, OUTCOME, PROFILE, append, promise, window
 
 SLOTS = DeviceSlots(device_id="d", device_type="t", granules=40, granule_bytes=2e9, oversubscription_ratio=1.25)
 LEDGER = ScopeLedger(

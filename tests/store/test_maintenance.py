@@ -22,7 +22,7 @@ from interfere.store.sqlite.file import FORMAT
 from interfere.store.sqlite.maintenance import check, repair
 from interfere.store.sqlite.store import SqliteStore
 from interfere.store.sqlite.wal import read_wal
-from tests.store.conformance import PROFILE, append, window
+from interfere.testing.stores import PROFILE, append, window
 
 COMMITS = 200
 GRANT = Grant(job_id="a", workload="w", device_ids=("d",), bytes=4e9, since_s=5.0)
@@ -42,7 +42,7 @@ def killed(tmp_path: Path) -> Path:
     path = tmp_path / "store.db"
     write = (
         "import os, signal, sys, pathlib; from interfere.store.sqlite.store import SqliteStore\n"
-        "from tests.store.conformance import append, window\n"
+        "from interfere.testing.stores import append, window\n"
         "store = SqliteStore(pathlib.Path(sys.argv[1]))\n"
         "store._file._connection.execute('PRAGMA wal_autocheckpoint = 0')\n"
         f"for k in range({COMMITS}): append(store, window(str(k)))\n"

@@ -12,7 +12,7 @@ from interfere.records import ObservationResult, PairStatus, Progress, ReporterW
 from interfere.store.observed_table import logged_windows, observed_table, pair_losses
 from interfere.store.rows import NewObservation
 from interfere.store.sqlite.store import SqliteStore
-from tests.store.conformance import MEMORY, OUTCOME, append
+from interfere.testing.stores import MEMORY, OUTCOME, append
 from tests.tables import DEVICE, profile
 
 

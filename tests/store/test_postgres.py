@@ -14,7 +14,7 @@ from interfere.records import ScopeLedger
 from interfere.store.opening import copy_store, open_store
 from interfere.store.postgres import FORMAT, PostgresStore
 from interfere.store.rows import StateCheckpoint
-from tests.store.conformance import (
+from interfere.testing.stores import (
     AUDIT,
     DECISION,
     MEMORY,

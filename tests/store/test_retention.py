@@ -8,7 +8,7 @@ from interfere.records import ScopeLedger
 from interfere.store.decisions import MAX_AUDIT_BYTES, StoredDecisionAudits, StoredDecisions, StoredLedgers
 from interfere.store.sqlite.file import SqliteFile
 from interfere.store.sqlite.store import SqliteStore
-from tests.store.conformance import AUDIT, DECISION
+from interfere.testing.stores import AUDIT, DECISION
 
 
 def opened(path: Path) -> SqliteFile:

@@ -17,7 +17,7 @@ from interfere.records.documents import to_json
 from interfere.store.decisions import StoredDecisionAudits
 from interfere.store.sqlite.file import SqliteFile
 from interfere.store.sqlite.store import SqliteStore
-from tests.store.conformance import (
+from interfere.testing.stores import (
     AUDIT,
     DECISION,
     MEMORY,
@@ -26,19 +26,8 @@ from tests.store.conformance import (
     StoreLaws,
     append,
     promise,
-    test_a_profile_row_loses_nothing,
-    test_a_promise_row_loses_nothing,
-    test_an_observation_row_loses_nothing,
-    test_grant_rows_lose_nothing,
     window,
 )
-
-__all__ = [
-    "test_a_profile_row_loses_nothing",
-    "test_a_promise_row_loses_nothing",
-    "test_an_observation_row_loses_nothing",
-    "test_grant_rows_lose_nothing",
-]
 
 
 class TestSqliteStore(StoreLaws):
@@ -77,7 +66,7 @@ def test_a_killed_server_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     write = (
         "import sys, pathlib; from interfere.store.sqlite.store import SqliteStore\n"
-        "from tests.store.conformance import append, window\n"
+        "from interfere.testing.stores import append, window\n"
         "store = SqliteStore(pathlib.Path(sys.argv[1]))\n"
         "for k in range(100000):\n"
         "    append(store, window(str(k))); print(k, flush=True)"

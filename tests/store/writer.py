@@ -18,7 +18,7 @@ from interfere.store.opening import open_store, store_address
 from interfere.store.postgres import PostgresDatabase
 from interfere.store.rows import NewObservation
 from interfere.store.store import Store
-from tests.store.conformance import promise, window
+from interfere.testing.stores import promise, window
 
 
 class NaiveDatabase(PostgresDatabase):

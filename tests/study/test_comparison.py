@@ -13,8 +13,9 @@ from interfere.sim.uncertainty import UncertainMean
 from interfere.sim.world import HOUR_S, World
 from interfere.study.comparison import Comparison
 from interfere.study.engine import Runner
+from interfere.testing.schedulers import USUAL, devices, job
 from tests.sim.resampled_traces import stretches
-from tests.sim.small_worlds import USUAL, devices, job, world
+from tests.sim.small_worlds import world
 from tests.study.studies import compared
 
 KNOWN = true_beliefs(USUAL)

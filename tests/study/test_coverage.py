@@ -6,7 +6,8 @@ import pytest
 from interfere.errors import InvalidInputError
 from interfere.sim.truth import TruthTable
 from interfere.study.coverage import coverage_of, require_coverage
-from tests.sim.small_worlds import job, world
+from interfere.testing.schedulers import job
+from tests.sim.small_worlds import world
 
 NAN = np.nan
 TRUTH = TruthTable(

@@ -16,6 +16,7 @@ from interfere.errors import InvalidInputError, UnavailableError, UnfitError
 from interfere.study.engine import Engine, Runner, in_this_process
 from interfere.study.engines.catalogue import engine_of, in_processes
 from interfere.study.engines.folder import HEAD, in_folder, work_in_folder
+from interfere.testing.engines import EngineLaws
 from tests.study.counting_tasks import Count, count, count_after_kills, count_never, count_until_told, refuse
 from tests.study.test_engine import plain
 from tests.waiting import PATIENCE_S, wait_until
@@ -153,3 +154,11 @@ def test_an_engine_is_found_by_name_and_an_unknown_one_is_refused(tmp_path: Path
             engine_of(1, name)
     with pytest.raises(InvalidInputError, match="folder:PATH"):
         engine_of(1, "folder")
+
+
+class TestEveryEngine(EngineLaws):
+    """The suite that engines of other packages are held to."""
+
+    @pytest.fixture(params=["this process", "processes"])
+    def engine(self, request: pytest.FixtureRequest) -> Engine:
+        return in_this_process if request.param == "this process" else in_processes(2)

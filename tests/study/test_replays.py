@@ -19,7 +19,8 @@ from interfere.study.comparison import change_over_days
 from interfere.study.engine import Runner
 from interfere.study.engines.catalogue import in_processes
 from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask, Scenario, results_of, run_replays
-from tests.sim.small_worlds import NAMES, USUAL, job, world
+from interfere.testing.schedulers import NAMES, USUAL, job
+from tests.sim.small_worlds import world
 from tests.study.over_traces import change_over_traces, mean_over_traces
 
 POLICIES = ("fifo-easy", "fifo-easy-greedy", "tiresias-first-fit", "tiresias-first-fit-greedy")

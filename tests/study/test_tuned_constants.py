@@ -11,9 +11,10 @@ from interfere.sim.trace_worlds import redraw_days, scale_to_load, worlds_of
 from interfere.sim.world import World
 from interfere.study import tuned_constants
 from interfere.study.tuned_constants import TunedConstant, TuningTrace, job_mark, tuned_here, tuned_note
+from interfere.testing.schedulers import job
 from tests.data.importers.public_files import public
 from tests.sim.resampled_traces import resample_with_poisson_arrivals
-from tests.sim.small_worlds import job, world
+from tests.sim.small_worlds import world
 
 NAMES = ("fifo-easy", "fifo-easy-greedy", "tiresias-first-fit-greedy", "srtf-first-fit-matching", "policy")
 POLICIES = [PRESETS[name] for name in NAMES]

@@ -32,8 +32,9 @@ from interfere.study.whatif_findings import (
 from interfere.study.whatif_question import WhatIfAnswer
 from interfere.study.whatif_report import queue_text
 from interfere.study.whatif_sentences import gang_text, verdict
+from interfere.testing.schedulers import USUAL, job
 from interfere.training.study_models import TrainedModels
-from tests.sim.small_worlds import USUAL, job, sharings, world
+from tests.sim.small_worlds import sharings, world
 from tests.study.test_whatif import make_trace, quick
 
 ALONE, SHARED = PRESETS["fifo-easy"], PRESETS["fifo-easy-greedy"]

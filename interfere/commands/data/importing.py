@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.extensions import ExtensionKind, extensions, find_extension, help_line, is_reference
 from interfere.reports.document import Table, text_table
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
     from interfere.data.importers.import_result import ImportResult
     from interfere.data.importers.site_traces import WorkloadMap
-
-app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 
 # --- where an import is written, and the report about it --------------------------------------------------------------
@@ -38,6 +38,27 @@ def check_target_folder(out: Path) -> Path:
 Out = Annotated[
     Path, typer.Option("--out", callback=check_target_folder, help="Folder to write: new, empty, or an earlier import.")
 ]
+
+
+def import_with(name: str, path: Path) -> "ImportResult":
+    """Return what another package's importer reads.
+
+    Raises UnfitError where the importer cannot be loaded, fails, or returns anything but an `ImportResult`.
+    """
+    from interfere.data.importers.import_result import ImportResult
+    from interfere.errors import InterfereError, UnfitError
+
+    importer = find_extension(ExtensionKind.IMPORTER, name)
+    try:
+        imported = importer(path)
+    except InterfereError:
+        raise
+    except Exception as error:
+        value = f"{path}: {type(error).__name__}: {error}"
+        raise UnfitError(f"the importer {name} fails", value=value, remedy="repair the importer") from error
+    if not isinstance(imported, ImportResult):
+        raise UnfitError(f"the importer {name} returns no ImportResult", value=type(imported).__name__)
+    return imported
 
 
 def write_and_report(out: Path, imported: "ImportResult", *, as_json: bool) -> None:
@@ -89,6 +110,37 @@ def report_table(imported: "ImportResult", files: Sequence[Path] = ()) -> Table:
     ]
     rows += [("wrote", "", str(path)) for path in files]
     return text_table("", ("", "count", "what"), rows)
+
+
+class ImportGroup(TyperGroup):
+    """The imports of ours, and those of other packages: by the name of an entry point, or `package:function`."""
+
+    # `ctx` is Click's context, whose class has no one name: some versions of typer bring a Click of their own.
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all imports, ours first."""
+        return list(dict.fromkeys((*super().list_commands(ctx), *extensions(ExtensionKind.IMPORTER))))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return the import of a name; the code of another package is run only where the import runs."""
+        ours = super().get_command(ctx, cmd_name)
+        entry = extensions(ExtensionKind.IMPORTER).get(cmd_name)
+        if ours is not None or not (entry or is_reference(cmd_name)):
+            return ours
+
+        def run(
+            path: Annotated[Path, typer.Argument(help="File or folder that the importer reads.")],
+            out: Out,
+            as_json: JsonFlag = False,
+        ) -> None:
+            write_and_report(out, import_with(cmd_name, path), as_json=as_json)
+
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command(cmd_name, help=help_line(entry) if entry else f"Import with {cmd_name}.")(run)
+        return typer.main.get_command(single)
+
+
+app = typer.Typer(cls=ImportGroup, help=__doc__, no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 
 # --- commands: one a format ------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from interfere.policy.context import JobCatalogue, PlanningContext
 from interfere.policy.costs.candidates import Candidates, Start, find_candidates
 from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.job_classes import JobKeys, Seat
+from interfere.policy.costs.objectives import Objective
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.memory import DeviceMemory
 from interfere.policy.rules.text import render
@@ -66,23 +67,26 @@ def rank(
     limits: Limits,
     objective: ObjectiveKind = ObjectiveKind.AUTO,
     promises: Sequence[Promise] = (),
+    custom_objective: Objective | None = None,
 ) -> tuple[Ranking, ...]:
     """Return the ranking of every device, feasible and cheap devices first.
 
     The first device is marked `planned`: the device promised to this job, or else the device on which `plan` would
-    start the job if no other job were pending. `promises`: promises of the scope after its last decision. Raises
-    InvalidInputError when the devices contradict each other.
+    start the job if no other job were pending. `promises`: promises of the scope after its last decision.
+    `custom_objective` replaces the named one. Raises InvalidInputError when the devices contradict each other.
     """
     # 1. Validate, naming the job as the request does.
     snapshot = Snapshot(pending=(job,), devices=tuple(devices), limits=limits, objective=objective, partial=True)
-    violations = validate_snapshot(snapshot)
+    violations = validate_snapshot(snapshot, custom_objective)
     if violations:
         raise InvalidInputError.from_violations(
             [replace(v, field=v.field.replace("pending[0]", "job")) for v in violations]
         )
     # 2. Price every device; an elastic job is ranked at its first size.
     snapshot = with_present_sizes(snapshot, {})
-    context = PlanningContext(snapshot=snapshot, predictor=predictor, catalogue=catalogue)
+    context = PlanningContext(
+        snapshot=snapshot, predictor=predictor, catalogue=catalogue, custom_objective=custom_objective
+    )
     ranked = _ranked_devices(snapshot.pending[0], context)
     # 3. Respect promises, then sort.
     promise_of = _standing_promises(job, devices, promises)

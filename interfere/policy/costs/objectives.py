@@ -15,6 +15,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.errors import InvalidInputError
+from interfere.extensions import ExtensionKind, find_extension
 from interfere.records import Job, JobProfile, ObjectiveKind, Snapshot
 
 Floats = NDArray[np.float64]
@@ -144,6 +146,20 @@ OBJECTIVES: dict[ObjectiveKind, Objective] = {
     ObjectiveKind.COST: COST,
     ObjectiveKind.ENERGY: ENERGY,
 }
+
+
+def named_objective(name: str) -> Objective | None:
+    """Return the objective of another package, by its name or `package:Object`; None for "".
+
+    Raises InvalidInputError for an unknown name and for what is no objective, UnfitError where it cannot be loaded.
+    """
+    if not name:
+        return None
+    found = find_extension(ExtensionKind.OBJECTIVE, name)
+    if not isinstance(found, Objective):
+        remedy = "name an Objective of interfere.policy.costs.objectives"
+        raise InvalidInputError("no objective", value=f"{name}: {type(found).__name__}", remedy=remedy)
+    return found
 
 
 def weighted_sum(terms: Sequence[tuple[float, Objective]]) -> Objective:

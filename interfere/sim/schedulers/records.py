@@ -14,6 +14,7 @@ from enum import StrEnum
 from itertools import product
 
 from interfere.errors import InvalidInputError
+from interfere.extensions import ExtensionKind, extensions, find_extension, is_reference
 from interfere.records.cluster import DEFAULT_SEATS, MAX_SEATS
 from interfere.sim.schedulers.queue import Backfill
 
@@ -61,6 +62,7 @@ class SchedulerRecord:
     one_gpu: bool = False  # only jobs on one device share, which is what tables of pairs measured
     seats: int = DEFAULT_SEATS  # jobs that may share a device
     rematch: bool = False  # running jobs are re-paired every slice; new ones start by first fit
+    extension: str = ""  # name of a scheduler of another package, which decides in place of the queue
 
     def __post_init__(self) -> None:
         preempts, is_order = self.queue in PREEMPTIVE, self.queue in ORDERS
@@ -92,6 +94,8 @@ class SchedulerRecord:
     @property
     def label(self) -> str:
         """The name of the scheduler in reports; with two seats, also its key in `PRESETS`."""
+        if self.extension:
+            return self.extension
         words = [
             self.queue,
             "" if self.rematch else self.backfill,
@@ -189,9 +193,15 @@ class SchedulerRecord:
 
 
 def preset(name: str) -> SchedulerRecord:
-    """Return the scheduler record of this name. Raises InvalidInputError for an unknown name."""
+    """Return the scheduler record of this name, or of another package's scheduler by its name or `package:function`.
+
+    Raises InvalidInputError for an unknown name, UnfitError for a scheduler that cannot be loaded.
+    """
     if name in PRESETS:
         return PRESETS[name]
+    if is_reference(name) or name in extensions(ExtensionKind.SCHEDULER):
+        find_extension(ExtensionKind.SCHEDULER, name)
+        return SchedulerRecord(queue=Queue.FIFO, extension=name)
     close = get_close_matches(name.replace("+", "-"), PRESETS, n=3, cutoff=0.5)
     meant = f"perhaps {' or '.join(close)}; " if close else ""
     raise InvalidInputError(

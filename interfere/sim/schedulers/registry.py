@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from interfere.extensions import ExtensionKind, find_extension
 from interfere.matching.rematching import rematch, rematch_greedily
 from interfere.predict.residual import OnlineModel
 from interfere.records import JobProfile, ObjectiveKind, Progress
@@ -26,7 +27,10 @@ MIN_SPAN_S = 60.0  # a shorter window of a job in company is mostly start-up
 
 
 def make_scheduler(record: SchedulerRecord, settings: SchedulerSettings) -> Scheduler:
-    """Return a new scheduler for a record."""
+    """Return a new scheduler for a record. Raises UnfitError for one of another package that cannot be loaded."""
+    if record.extension:
+        made: Scheduler = find_extension(ExtensionKind.SCHEDULER, record.extension)(settings)
+        return made
     settings = replace(
         settings,
         seats=record.seats,

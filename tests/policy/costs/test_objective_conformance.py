@@ -21,13 +21,13 @@ from interfere.policy.schedule.from_context import PLANNED_OBJECTIVES
 from interfere.policy.solve.planner import plan
 from interfere.policy.validate import validate_snapshot
 from interfere.records import Device, Job, Limits, ObjectiveKind, ObjectiveTerm, ScopeLedger, Snapshot
+from interfere.testing.objectives import ObjectiveLaws, jobs
 from tests.docs.architecture_page import example
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 MIN_SUM = {kind: objective for kind, objective in OBJECTIVES.items() if not objective.is_min_max}
-MIN_MAX_KINDS = {ObjectiveKind.MAKESPAN, ObjectiveKind.FINISH_TIME_FAIRNESS}
-MAX_STRETCH = 100.0
 PRICES = {"price_per_hour": 2.0, "power_w": 300.0}
+MIN_MAX_KINDS = {ObjectiveKind.MAKESPAN, ObjectiveKind.FINISH_TIME_FAIRNESS}
 
 
 def documented_objective() -> Objective:
@@ -46,73 +46,18 @@ EVERY: Mapping[str, Objective] = {
 }
 
 
-@st.composite
-def jobs(draw: st.DrawFn, min_size: int = 0) -> tuple[Job, ...]:
-    """Jobs that send every field that some objective needs."""
-    seconds = st.floats(0.0, 1e6)
-    return tuple(
-        Job(
-            id=f"j{k}",
-            workload="w",
-            weight=draw(st.floats(1e-3, 1e3)),
-            priority=draw(st.integers(0, 4)),
-            remaining_s=draw(st.floats(1.0, 1e6)),
-            attained_s=draw(seconds),
-            elapsed_s=draw(seconds),
-        )
-        for k in range(draw(st.integers(min_size, 6)))
-    )
+class TestObjectives(ObjectiveLaws):
+    """Every objective that ships, a weighted sum of them, and the documented one."""
+
+    @pytest.fixture(scope="class", params=EVERY)
+    @classmethod
+    def objective(cls, request: pytest.FixtureRequest) -> Objective:
+        return EVERY[request.param]
 
 
 @pytest.mark.parametrize("name", EVERY)
-class TestObjectiveLaws:
-    """What the solver relies on, whatever the objective."""
-
-    @given(queue=jobs())
-    @settings(max_examples=30, deadline=None)
-    def test_coefficients_are_one_finite_float64_a_job(self, name: str, queue: tuple[Job, ...]) -> None:
-        for coefficient in (EVERY[name].constant(queue), EVERY[name].rate(queue)):
-            assert (coefficient.shape, coefficient.dtype) == ((len(queue),), np.float64)
-            assert np.isfinite(coefficient).all()
-
-    @given(queue=jobs(min_size=1), stretches=st.tuples(*[st.floats(1.0, MAX_STRETCH)] * 2))
-    @settings(max_examples=30, deadline=None)
-    def test_a_jobs_cost_never_falls_as_its_slowdown_rises(
-        self, name: str, queue: tuple[Job, ...], stretches: tuple[float, float]
-    ) -> None:
-        constant, rate = EVERY[name].constant(queue), EVERY[name].rate(queue)
-        assert (rate >= 0).all()
-        assert (constant + rate * min(stretches) <= constant + rate * max(stretches)).all()
-
-    def test_events_are_never_rewarded(self, name: str) -> None:
-        assert EVERY[name].soft_cap_price >= 0
-        assert EVERY[name].deadline_miss_price >= 0
-        assert EVERY[name].occupancy_price(2.0, 300.0) >= 0
-
-    @given(queue=jobs(), data=st.data())
-    @settings(max_examples=30, deadline=None)
-    def test_a_jobs_coefficients_depend_on_that_job_alone(
-        self, name: str, queue: tuple[Job, ...], data: st.DataObject
-    ) -> None:
-        """Permuting jobs permutes coefficients; leaving some out changes no other."""
-        order = data.draw(st.permutations(range(len(queue))))[: data.draw(st.integers(0, len(queue)))]
-        chosen = [queue[k] for k in order]
-        for coefficient in (EVERY[name].constant, EVERY[name].rate):
-            assert coefficient(chosen).tolist() == coefficient(queue)[np.array(order, dtype=np.int64)].tolist()
-
-    def test_required_fields_are_fields_of_a_job_and_missing_ones_are_refused(self, name: str) -> None:
-        required_fields = EVERY[name].required_fields
-        assert set(required_fields) <= set(Job.__dataclass_fields__)
-        snapshot = Snapshot(
-            pending=(Job(id="j", workload="w"),),
-            devices=(Device(id="d", type="t", **PRICES),),
-            limits=Limits.of(soft_cap=2.0),
-        )
-        fields = [violation.field for violation in validate_snapshot(snapshot, EVERY[name])]
-        assert fields == [f"pending[0].{field}" for field in required_fields]
-
-    def test_only_a_min_max_objective_takes_the_largest_cost(self, name: str) -> None:
-        assert EVERY[name].is_min_max == (EVERY[name].aggregate is Aggregate.MAX) == (name in MIN_MAX_KINDS)
+def test_only_a_min_max_objective_takes_the_largest_cost(name: str) -> None:
+    assert EVERY[name].is_min_max == (EVERY[name].aggregate is Aggregate.MAX) == (name in MIN_MAX_KINDS)
 
 
 def test_every_kind_that_a_request_may_name_is_registered() -> None:

@@ -16,7 +16,8 @@ from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.score import score
 from interfere.sim.truth import TableTruth, TruthTable
 from interfere.sim.world import HOUR_S, SimJob, World
-from tests.sim.small_worlds import MODE, NAMES, USUAL, devices, job, world
+from interfere.testing.schedulers import MODE, NAMES, USUAL, devices, job
+from tests.sim.small_worlds import world
 
 NOON_S = 12 * HOUR_S
 EDF, EDF_DROP, SLOTS, PLAN = "edf-first-fit", "edf-first-fit-drop", "slots", "policy-deadlines-alone"

@@ -9,7 +9,8 @@ from interfere.sim.schedulers.registry import make_scheduler
 from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import World
-from tests.sim.small_worlds import MODE, USUAL, job, world
+from interfere.testing.schedulers import MODE, USUAL, job
+from tests.sim.small_worlds import world
 
 KNOWN = true_beliefs(USUAL)
 SETTINGS = SchedulerSettings(predictor=KNOWN, profiles=KNOWN.profiles, mode=MODE, min_joint_throughput=0.0)

@@ -19,7 +19,8 @@ from interfere.sim.schedulers.registry import LearningScheduler, make_scheduler
 from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import World
-from tests.sim.small_worlds import MODE, NAMES, USUAL, job, sharings, truth, world
+from interfere.testing.schedulers import MODE, NAMES, USUAL, job, truth
+from tests.sim.small_worlds import sharings, world
 
 KNOWN = true_beliefs(USUAL)
 SETTINGS = SchedulerSettings(predictor=KNOWN, profiles=KNOWN.profiles, mode=MODE)

@@ -14,7 +14,8 @@ from interfere.sim.schedulers.registry import make_scheduler
 from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.truth import TableTruth, TruthTable
 from interfere.sim.world import World
-from tests.sim.small_worlds import MODE, USUAL, job, tables, truth, world, worlds
+from interfere.testing.schedulers import MODE, USUAL, job, truth
+from tests.sim.small_worlds import tables, world, worlds
 
 SLICE_S = 7.0
 NAMES = ("fifo-rematch-greedy", "fifo-rematch-matching", "tiresias-rematch-matching", "srtf-rematch-matching")

@@ -13,6 +13,7 @@ import pytest
 from interfere.errors import UnfitError
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
+from interfere.sharing_modes import SharingMode
 
 LEVELS = (0.025, 0.05, 0.2, 0.5, 0.8, 0.95, 0.975)
 UNKNOWN_DEVICE_TYPE = "no-such-device"
@@ -25,7 +26,7 @@ class PredictorWorld:
     predictor: Predictor
     jobs: tuple[JobProfile, ...]  # of distinct workloads, at least four
     device_type: str
-    mode: str
+    mode: SharingMode
     abstains: bool = False  # are there pairs of these jobs without a prediction?
     # Relative tolerances between answers to the same question. 0: the same bits.
     rtol_between_batches: float = 0.0  # of a pair among other pairs, or in another order
@@ -139,8 +140,8 @@ class PredictorLaws:
             victim=place[batch.victim],
             neighbour=place[batch.neighbour],
         )
-        answers = (world.predictor.predict_pairs(each) for each in (batch, relabelled))
-        assert_same(*answers, world.rtol_between_batches)
+        first, second = (world.predictor.predict_pairs(each) for each in (batch, relabelled))
+        assert_same(first, second, world.rtol_between_batches)
 
     def test_a_pair_by_itself_gets_the_answer_that_it_gets_among_others(self, world: PredictorWorld) -> None:
         batch = world.all_pairs()

@@ -14,15 +14,23 @@ Each decision is checked against the cluster that it was made for, then the whol
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
 import pytest
 
-from interfere.sim.beliefs import MatrixPredictor
+from interfere.records import Device
+from interfere.sharing_modes import SharingMode
+from interfere.sim.beliefs import MatrixPredictor, true_beliefs
 from interfere.sim.cluster import Cluster, Decision, Scheduler, Start, Truth
+from interfere.sim.edge_world import EdgeSetting, draw_deadlines, edge_beliefs, edge_truth, with_deadlines
 from interfere.sim.replay import Replayed, replay
 from interfere.sim.schedulers.records import Queue, SchedulerRecord
-from interfere.sim.world import World
+from interfere.sim.schedulers.registry import make_scheduler
+from interfere.sim.schedulers.sharing import SchedulerSettings
+from interfere.sim.truth import TableTruth, TruthTable
+from interfere.sim.world import HOUR_S, SimDevice, SimJob, World
 
 
 @dataclass
@@ -135,3 +143,122 @@ def check_scheduler(make: Callable[[], Scheduler], contract: Contract, world: Wo
     assert replay(world, truth, again, seats=contract.record.seats).ended_s.tolist() == replayed.ended_s.tolist()
     assert again.decisions == first.decisions
     return replayed
+
+
+# --- worlds of every kind ---------------------------------------------------------------------------------------------
+
+TYPE, MODE = "v100", SharingMode.MPS
+NAMES = ("heavy", "light", "medium")
+
+
+def truth(*rows: tuple[float, ...], names: tuple[str, ...] = NAMES) -> TruthTable:
+    """A truth of these slowdowns, one row a victim."""
+    table = np.array(rows, dtype=np.float64)
+    return TruthTable(device_type=TYPE, mode=MODE, workloads=names[: len(table)], table=table)
+
+
+USUAL = truth((2.5, 1.2, 1.5), (1.3, 1.1, 1.2), (1.8, 1.1, 1.4))
+
+
+def devices(count: int, *, per_node: int = 4, **options: Any) -> tuple[SimDevice, ...]:
+    """All of one type, in one pool."""
+    return tuple(
+        SimDevice(device=Device(id=f"d{k}", type=TYPE, node=f"n{k // per_node}", mode=MODE), **options)
+        for k in range(count)
+    )
+
+
+def job(
+    name: str, arrival_s: float, duration_s: float, workload: str = "light", gpus: int = 1, **options: Any
+) -> SimJob:
+    """One submission."""
+    return SimJob(id=name, workload=workload, arrival_s=arrival_s, gpus=gpus, duration_s=duration_s, **options)
+
+
+MAX_SLOWDOWN, MAX_SHARED_GPUS = 1.5, 2
+BELIEFS = edge_beliefs(true_beliefs(USUAL), ["stranger"])
+SETTINGS = SchedulerSettings(
+    predictor=BELIEFS,
+    profiles=BELIEFS.profiles,
+    mode=MODE,
+    max_slowdown=MAX_SLOWDOWN,
+    max_shared_gpus=MAX_SHARED_GPUS,
+)
+TRUTH = TableTruth(edge_truth(USUAL))
+
+
+def jobs(seed: int, count: int, max_gpus: int, mean_s: float) -> tuple[SimJob, ...]:
+    """Jobs of every workload in a queue that builds up; some arrive together."""
+    rng = np.random.default_rng(seed)
+    arrivals = np.sort(rng.integers(0, count // 2, count)).tolist()
+    return tuple(
+        job(
+            f"j{k}",
+            arrival * mean_s / 3,
+            float(rng.exponential(mean_s)),
+            str(rng.choice([*NAMES, "stranger"])),
+            int(rng.integers(1, max_gpus + 1)),
+            checkpoint_s=mean_s / 100,
+        )
+        for k, arrival in enumerate(arrivals)
+    )
+
+
+def gangs() -> World:
+    """Gangs of up to four on two nodes of two devices."""
+    return World(name="gangs", jobs=jobs(0, 8, 4, 100.0), devices=devices(4, per_node=2))
+
+
+def one_device() -> World:
+    """Single devices asked for, and one that there is; one job may not be stopped."""
+    first, *others = jobs(1, 8, 1, 100.0)
+    return World(name="one", jobs=(replace(first, preemptible=False), *others), devices=devices(1))
+
+
+def pools() -> World:
+    """Two pools; some jobs may run in one only."""
+    present = tuple(
+        replace(device, device=replace(device.device, pool="xy"[k % 2])) for k, device in enumerate(devices(4))
+    )
+    allowed = ((), ("x",), ("y",))
+    bound = tuple(replace(one, pools=allowed[k % 3]) for k, one in enumerate(jobs(2, 8, 2, 100.0)))
+    return World(name="pools", jobs=bound, devices=present)
+
+
+def windows() -> World:
+    """A device that leaves and returns, without deadlines."""
+    leaving = SimDevice(device=devices(1)[0].device, windows=((0.0, 90.0), (150.0, 400.0), (600.0, 1e9)))
+    return World(name="windows", jobs=jobs(3, 8, 2, 100.0), devices=(leaving, *devices(3)[1:]))
+
+
+def deadlines() -> World:
+    """Deadlines on devices that are always present."""
+    world = World(name="deadlines", jobs=jobs(1, 8, 2, 100.0), devices=devices(3))
+    return with_deadlines(world, draw_deadlines(world, "usual", seed=0))
+
+
+def edge() -> World:
+    """Deadlines, and edge devices through a night in which they are taken back."""
+    world = World(name="edge", jobs=jobs(5, 8, 2, 3 * HOUR_S), devices=devices(4, per_node=1), clock_s=20 * HOUR_S)
+    dated = with_deadlines(world, draw_deadlines(world, "loose", seed=0))
+    return EdgeSetting(revoked=True, seed=1).apply(dated)
+
+
+WORLDS = (gangs, one_device, pools, windows, deadlines, edge)
+
+
+class SchedulerLaws:
+    """Every test gets `scheduler`: its record, as `preset` returns it for a name."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def scheduler(cls) -> SchedulerRecord:
+        """Override: the record of the scheduler."""
+        raise NotImplementedError
+
+    @pytest.mark.parametrize("world", WORLDS)
+    def test_it_does_what_its_record_allows_on_every_world(
+        self, scheduler: SchedulerRecord, world: Callable[[], World]
+    ) -> None:
+        contract = Contract(scheduler, BELIEFS, MAX_SLOWDOWN, MAX_SHARED_GPUS)
+        check_scheduler(lambda: make_scheduler(scheduler, SETTINGS), contract, world(), TRUTH)
