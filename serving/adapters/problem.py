@@ -17,6 +17,7 @@ from interfere.serving.adapters.settings import GIB, AdapterSettings
 from interfere.serving.adapters.windows import J
 
 STARTS = (ActionKind.START_ALONE, ActionKind.START_SHARED)
+STOPS = (ActionKind.END, ActionKind.PREEMPT)
 MAX_PAIRS = 900_000  # possible pairs in one request: the server accepts a million
 
 
@@ -61,13 +62,16 @@ def job_record(
     memory_bytes: float,
     max_slowdown: str,
     grant_bytes: float = NAN,
+    remaining_s: float = NAN,
+    checkpoint_s: float = NAN,
+    since_s: float = NAN,
 ) -> Job | None:
     """Return the scheduler's job as a job of a decision problem; None where its workload or its slowdown cap is
     invalid.
 
     Schedulers compute priorities as sums of age, size, fair share and the like, which differ between any two jobs. Used
     directly, every job would go strictly before the next. So whole multiples of `priority_unit` become the priority
-    levels.
+    levels. A job with remaining and checkpoint times may be stopped while it runs.
     """
     level = int(priority // settings.priority_unit) if settings.priority_unit else 0
     try:
@@ -79,6 +83,10 @@ def job_record(
             max_slowdown=float(max_slowdown) if max_slowdown else NAN,
             priority=max(0, min(HIGHEST_PRIORITY, level)),
             elapsed_s=max(0.0, now_s - submitted_s) if submitted_s else NAN,
+            remaining_s=remaining_s,
+            checkpoint_s=checkpoint_s,
+            since_s=since_s,
+            preemptible=not math.isnan(remaining_s + checkpoint_s),
         )
     except (InvalidInputError, ValueError):
         return None
@@ -94,7 +102,7 @@ def check_plan_subjects(plan: Plan, snapshot: Snapshot) -> None:
     pending, devices = {job.id for job in snapshot.pending}, {device.id for device in snapshot.devices}
     running = {job.id for device in snapshot.devices for job in device.residents}
     for action in plan.actions:
-        jobs = running if action.kind is ActionKind.END else pending
+        jobs = running if action.kind in STOPS else pending
         if action.job_id not in jobs or (action.kind in STARTS and action.device_id not in devices):
             raise InvalidInputError(
                 "the server's plan is about jobs or devices that were not in the request",

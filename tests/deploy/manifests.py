@@ -34,6 +34,7 @@ FULL = (
     "prometheusRule.enabled=true",
     "priorityClassName=system-cluster-critical",
     "controller.tlsSecret=marks-tls",
+    "evictions.enabled=true",
 )
 
 CERT_MANAGER = ("mode=gate", "certManager.enabled=true", "serviceMonitor.enabled=true")

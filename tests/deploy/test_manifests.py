@@ -118,6 +118,14 @@ def test_observe_only_has_no_webhook_and_no_right_to_make_claims() -> None:
     ] == []
 
 
+@pytest.mark.parametrize("values", [(), ("mode=gate",), ("evictions.enabled=true",), FULL])
+def test_pods_are_evicted_with_leave_alone(values: tuple[str, ...]) -> None:
+    """In mode observe it is said who would be: without the right."""
+    objects = documents(render(*values).stdout)
+    rules = [rule for each in objects if each["kind"] == "ClusterRole" for rule in each["rules"]]
+    assert any("pods/eviction" in rule["resources"] for rule in rules) == (values == FULL)
+
+
 def test_every_rule_says_why_each_verb_is_needed() -> None:
     lines = (CHART / "templates" / "rbac.yaml").read_text(encoding="utf-8").splitlines()
     rules = [k for k, line in enumerate(lines) if line.startswith("  - apiGroups")]

@@ -82,16 +82,19 @@ class World:
             environment = {**os.environ, "KUBECONFIG": str(self.api.kubeconfig)}
             self.replicas.append((subprocess.Popen(command, stdout=log, stderr=log, env=environment), path))
 
-    def leader(self) -> int:
-        """The replica that holds the lease; the first where nobody does."""
+    def leader(self) -> int | None:
+        """The replica that holds the lease; None while that is still a dead one."""
         holders = [str(row["spec"].get("holderIdentity")) for row in self.api.rows(LEASE)]
         pids = [f"_{process.pid}_" for process, _ in self.replicas]
-        return next((k for k, pid in enumerate(pids) if any(pid in holder for holder in holders)), 0)
+        return next((k for k, pid in enumerate(pids) if any(pid in holder for holder in holders)), None)
 
     def kill_leader(self) -> None:
         """kill -9 of the replica that decides, once the other lives: a process takes seconds to start on a busy
         machine."""
-        k = self.leader()
+        end_s = time.monotonic() + PATIENCE_S
+        while (k := self.leader()) is None:
+            assert time.monotonic() < end_s, "nobody takes the lease of a dead leader"
+            self.watch(0.2)
         _, log = self.replicas[1 - k]
         begin_s = time.monotonic()
         while b"gate c" not in log.read_bytes():

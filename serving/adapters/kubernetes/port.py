@@ -45,7 +45,7 @@ from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, M
 from interfere.serving.adapters.kubernetes.writes import PodChange
 from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.observations import DecidedJob, Decision, Rejection
-from interfere.serving.adapters.problem import STARTS
+from interfere.serving.adapters.problem import STARTS, STOPS
 from interfere.serving.adapters.round import PlannedChanges, Reading, decisions_of
 from interfere.serving.adapters.windows import Place, Run
 
@@ -75,7 +75,8 @@ class KubernetesPort:
         *,
         dry_run: bool = False,
     ) -> None:
-        self.dry_run, self.limits, self.rules = dry_run, settings.limits(), settings.window_rules(settle_s=SETTLE_S)
+        self.dry_run, self.rules = dry_run, settings.window_rules(settle_s=SETTLE_S)
+        self.limits = settings.limits(*(STOPS if settings.evicts else ()))
         self._settings, self._api, self._cluster = settings, api, cluster
         self._metrics, self._may_write, self._observes = metrics, may_write, settings.mode is Mode.OBSERVE
         self._gated, self._now_s = 0, 0.0
@@ -86,7 +87,7 @@ class KubernetesPort:
     def read(self) -> Reading[Pod, PodChange]:
         """Read the cluster. Raises UnavailableError where the watched state of the cluster is out of date."""
         self._cluster.check_current(self._settings.stale_s)
-        self._now_s = self._api.time_s()
+        self._now_s = max(self._now_s, self._api.time_s())  # the server takes no clock that goes back
         self._state = cluster_state(self._settings, *(self._cluster.read(path) for path in PATHS))
         self._see_refusals()
         if self._observes:
@@ -145,11 +146,15 @@ class KubernetesPort:
     def planned_changes(self, problem: ClusterProblem, plan: Plan | None) -> PlannedChanges[Pod, PodChange]:
         """Place pods, and note why others wait; in a cluster that is only observed, note the advice."""
         actions = within_free_resources(problem, plan.actions) if plan is not None else ()
-        decisions = decisions_of(actions, problem.candidates_by_id, plan.decision_id if plan is not None else "")
-        now_s = self._now_s
+        running = {pod.id: pod for pod in self._state.pods if pod.node and not pod.deleting}
+        jobs, now_s = running | problem.candidates_by_id, self._now_s
+        all_decisions = decisions_of(actions, jobs, plan.decision_id if plan is not None else "")
+        decisions = [each for each in all_decisions if each.action.kind not in STOPS]
+        stops = [each for each in all_decisions if each.action.kind in STOPS]
+        evictions = tuple(writes.evict(each, now_s, observes=self._observes) for each in stops)
         if self._observes:
             advice = tuple(writes.advise(each, now_s) for each in decisions if _is_new(each.job))
-            return PlannedChanges(decisions=decisions, changes=advice)
+            return PlannedChanges(decisions=all_decisions, changes=(*advice, *evictions))
         placed, others = self._placements(problem, decisions), list[PodChange | None]()
         claims, sizes = self._state.claims_by_key, claim_sizes(self._state.gpus)
         for pod in problem.impossible:
@@ -165,7 +170,7 @@ class KubernetesPort:
             others.append(writes.wait_in_line(pod, reason, now_s))
         self.decided_s = now_s
         changes = [change for change in others if change is not None][:MAX_REASONS]
-        return PlannedChanges(decisions=decisions, changes=(*placed, *changes))
+        return PlannedChanges(decisions=all_decisions, changes=(*placed, *evictions, *changes))
 
     def _placements(self, problem: ClusterProblem, decisions: Sequence[Decision[Pod]]) -> list[PodChange]:
         """Return the changes that send pods to their GPUs, each with the memory that its claim asks for."""

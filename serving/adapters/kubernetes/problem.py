@@ -49,6 +49,7 @@ SEVERAL = "a claim of several devices"
 CLAIM_GRACE_S = 10.0  # after which a claim that a pod names, and nobody has made, is made
 NOT_GIVEN = "cannot allocate all claims"  # as kube-scheduler says it of a pod
 NOT_GIVEN_S = 10.0  # in which kube-scheduler looks at a pod that lost its gate, and sees its claim
+_TIMES = (names.MAX_WAIT_S, names.REMAINING_S, names.CHECKPOINT_S)  # annotations that are positive numbers
 DeviceKey = tuple[str, str, str]  # driver, pool, name
 
 
@@ -144,7 +145,12 @@ def build(
     candidates, behind = able[:number_decided], able[number_decided:]
     snapshot = None
     if candidates:
-        snapshot = Snapshot(pending=tuple(job for _, job in candidates), devices=records, scope=settings.cluster)
+        snapshot = Snapshot(
+            pending=tuple(job for _, job in candidates),
+            devices=records,
+            scope=settings.cluster,
+            now_s=now_s if settings.evicts else NAN,
+        )
     return ClusterProblem(
         snapshot=snapshot,
         candidates=tuple(pod for pod, _ in candidates),
@@ -497,8 +503,9 @@ def job_record(pod: Pod, default_bytes: float, now_s: float, settings: Kubernete
     """Return a pod as a job; None where its workload or another annotation is invalid."""
     if pod.note(names.DEVICE_CLASS) and not names.is_subdomain(pod.note(names.DEVICE_CLASS)):
         return None
-    if pod.note(names.MAX_WAIT_S) and not number(pod.note(names.MAX_WAIT_S)) > 0:
+    if any(pod.note(name) and not number(pod.note(name)) > 0 for name in _TIMES):
         return None
+    remaining_s, checkpoint_s = _stop_times(pod, now_s) if settings.evicts else (NAN, NAN)
     try:
         wanted_bytes = memory_bytes(pod, default_bytes)
     except ValueError:
@@ -511,7 +518,18 @@ def job_record(pod: Pod, default_bytes: float, now_s: float, settings: Kubernete
         submitted_s=pod.created_s,
         memory_bytes=wanted_bytes,
         max_slowdown=pod.note(names.MAX_SLOWDOWN),
+        remaining_s=remaining_s,
+        checkpoint_s=checkpoint_s,
+        since_s=pod.started_s if settings.evicts and pod.started_s else NAN,
     )
+
+
+def _stop_times(pod: Pod, now_s: float) -> tuple[float, float]:
+    """Return the remaining time of a pod, and what it loses where it is stopped; NaN where it says not both."""
+    if not (pod.note(names.REMAINING_S) and pod.note(names.CHECKPOINT_S)):
+        return NAN, NAN
+    elapsed_s = now_s - pod.started_s if pod.started_s else 0.0
+    return max(1.0, number(pod.note(names.REMAINING_S)) - elapsed_s), number(pod.note(names.CHECKPOINT_S))
 
 
 def number(text: str) -> float:

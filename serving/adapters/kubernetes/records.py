@@ -30,6 +30,7 @@ class PodState(StrEnum):
     WAITING = "waiting"
     PLACED = "placed"
     RELEASED = "released"  # left to Kubernetes
+    EVICTED = "evicted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

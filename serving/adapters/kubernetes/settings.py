@@ -40,6 +40,7 @@ class KubernetesSettings(AdapterSettings):
     sharing_mode: SharingMode = SharingMode.TIMESLICE  # of GPUs whose node or driver names none
     seats: int = 2  # most pods on one GPU; a node that shares a GPU among fewer offers as many
     device_class: str = "gpu.nvidia.com"  # of the claims that the adapter creates
+    evicts: bool = False  # pods that say what a stop costs them may be evicted for others of higher priority
     request_name: str = "gpu"  # of the device request in such a claim
     window_s: float = 120.0
     timeout_s: float = 10.0

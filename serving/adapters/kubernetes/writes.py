@@ -35,6 +35,7 @@ class WriteKind(StrEnum):
     DELETE_CLAIM = "delete_claim"
     PATCH_POD = "patch_pod"
     EVENT = "event"
+    EVICT = "evict"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +148,24 @@ def _known_bytes(pod: Pod) -> float:
         return memory_bytes(pod, NAN)
     except ValueError:
         return NAN
+
+
+def evict(decision: Decision[Pod], now_s: float, *, observes: bool = False) -> PodChange:
+    """Evict a pod that a decision stops, as `kubectl drain` does: disruption budgets hold.
+
+    `observes`: it is only said what would be done.
+    """
+    pod, action = decision.job, decision.action
+    done = "would be evicted" if observes else "evicted"
+    told = event(pod, "Evicted" if not observes else "Advice", f"{done} ({action.kind.value}): {action.reason}", now_s)
+    body: JsonObject = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
+        "deleteOptions": {"preconditions": {"uid": pod.uid}},
+    }
+    eviction = Write(kind=WriteKind.EVICT, namespace=pod.namespace, name=pod.name, body=body)
+    return PodChange(pod=pod, state=PodState.EVICTED, writes=(told,) if observes else (eviction, told))
 
 
 def advise(decision: Decision[Pod], now_s: float) -> PodChange:

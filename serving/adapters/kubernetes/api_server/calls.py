@@ -34,6 +34,7 @@ from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.observations import Rejection
 
 _log = logging.getLogger("interfere.kubernetes")
+TOO_MANY = "answered 429"  # of an eviction that a disruption budget does not allow
 CLOCK_RESOLUTION_S = 2.0  # of the Date of an answer, and the time that the answer takes
 PAGE = 500  # objects in one answer of a list, as kubectl and client-go ask for
 MERGE = "application/merge-patch+json"
@@ -156,7 +157,17 @@ class ClusterApi:
             events = f"/api/v1/namespaces/{write.namespace}/events"
             return self.call("POST", events, body=write.body, patient=False)  # nothing depends on it
         path = f"/api/v1/namespaces/{write.namespace}/pods/{write.name}"
+        if write.kind is WriteKind.EVICT:
+            return self._evict(f"{path}/eviction", write.body)
         return self.call("PATCH", path, body=write.body, content=MERGE)
+
+    def _evict(self, path: str, body: JsonObject) -> JsonObject:
+        try:
+            return self.call("POST", path, body=body, patient=False)
+        except UnavailableError as error:
+            if TOO_MANY not in error.one_line:
+                raise
+            raise UnfitError("a disruption budget keeps the pod", value=path, remedy="tried again later") from None
 
     def _request(
         self,

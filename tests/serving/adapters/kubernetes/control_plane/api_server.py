@@ -134,6 +134,17 @@ class _Emulator(KubernetesEmulator):
         except KubernetesError as error:
             return await self._render_error(error)
 
+    async def _serve_watch(self, request: Any) -> Any:
+        """A watch ends after its timeoutSeconds; the client begins the next."""
+        stream, loop = super()._serve_watch(request), asyncio.get_running_loop()
+        end_s = loop.time() + float(request.params.get("timeoutSeconds") or 3600.0)
+        while True:
+            try:
+                event = await asyncio.wait_for(anext(stream), end_s - loop.time())
+            except (StopAsyncIteration, TimeoutError):
+                return
+            yield event
+
     def _failed(self, status: int) -> Any:
         """The answer of a fault; 429 is that of API priority and fairness."""
         message = "a fault of the test"

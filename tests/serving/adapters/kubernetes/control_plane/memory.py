@@ -112,6 +112,9 @@ class Memory:
             return self.objects[CLAIM][key]
         if write.kind is WriteKind.DELETE_CLAIM:
             assert not self.objects[CLAIM].pop(key).get("status")
+        elif write.kind is WriteKind.EVICT:
+            assert self.objects[POD][key]["metadata"]["uid"] == write.body["deleteOptions"]["preconditions"]["uid"]
+            self.delete(POD, *key)
         elif write.kind is WriteKind.PATCH_POD:
             if write.body["metadata"]["resourceVersion"] != self.objects[POD][key]["metadata"]["resourceVersion"]:
                 raise ConflictError("the object has changed", value=write.name)
