@@ -18,6 +18,7 @@ def settings(**given: Any) -> KubernetesSettings:
         "device_class": DRIVER,
         "interval_s": 0.2,
         "window_s": 60.0,
+        "lease_s": 300.0,  # taken once: no thread renews it where the test begins the rounds
         "device_types": {"TEST-GPU": DEVICE_TYPE},
         "writes_per_s": 1000.0,
         "burst": 1000,
