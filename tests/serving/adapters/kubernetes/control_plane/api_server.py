@@ -136,14 +136,21 @@ class _Emulator(KubernetesEmulator):
 
     async def _serve_watch(self, request: Any) -> Any:
         """A watch ends after its timeoutSeconds; the client begins the next."""
-        stream, loop = super()._serve_watch(request), asyncio.get_running_loop()
+        stream, events, loop = super()._serve_watch(request), asyncio.Queue[Any](), asyncio.get_running_loop()
         end_s = loop.time() + float(request.params.get("timeoutSeconds") or 3600.0)
-        while True:
-            try:
-                event = await asyncio.wait_for(anext(stream), end_s - loop.time())
-            except (StopAsyncIteration, TimeoutError):
-                return
-            yield event
+
+        async def follow() -> None:  # in one go: nothing may happen between its list and its stream
+            async for event in stream:
+                events.put_nowait(event)
+
+        following = asyncio.create_task(follow())
+        try:
+            while True:
+                yield await asyncio.wait_for(events.get(), end_s - loop.time())
+        except TimeoutError:
+            return
+        finally:
+            following.cancel()
 
     def _failed(self, status: int) -> Any:
         """The answer of a fault; 429 is that of API priority and fairness."""
