@@ -94,5 +94,22 @@ def pin(
     )
 
 
+@app.command()
+def card(
+    model: Annotated[str, typer.Argument(help="Model folder, or a shipped model: cpu, gpu.")],
+    out: Annotated[Path | None, typer.Option(help="File to write, such as README.md.", show_default=False)] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the card of a model folder with the metadata that Hugging Face reads; no server is asked."""
+    from interfere.config import shipped_model
+    from interfere.data.cards.hub import model_readme
+    from interfere.file_writing import write_atomically
+
+    text = model_readme(Path(model) if Path(model).is_dir() else shipped_model(model))
+    if out is not None:
+        write_atomically(out, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
+    emit({"card": text}, text if out is None else f"wrote {out}", as_json=as_json)
+
+
 for _entry in extensions(ExtensionKind.MODELS_COMMAND).values():  # commands of packages that this one may not import
     app.command(_entry.name)(load_or_explain(_entry, ExtensionKind.MODELS_COMMAND))

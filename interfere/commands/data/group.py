@@ -136,6 +136,10 @@ def manifest(folder: Annotated[Path, typer.Argument(help="Folder of tables.")], 
 def card(
     table_name: TableName,
     page: Page = None,
+    hub: Annotated[
+        Path | None,
+        typer.Option(help="Folder for README.md (Hugging Face) and croissant.json (Croissant).", show_default=False),
+    ] = None,
     show: Open = False,
     work: Work = DEFAULT_WORK,
     as_json: JsonFlag = False,
@@ -153,6 +157,10 @@ def card(
     path = page or work / "cards" / f"{table.name}.html"
     document, summary = table_document(table, sha256=table_digest(folder), notes=notes), dataset_card(table)
     write_html_page(path, document)
+    if hub is not None:
+        from interfere.data.cards.hub import write_hub_files
+
+        progress_note("\n".join(f"wrote {file}" for file in write_hub_files(folder, hub)))
     facts = {"card": markdown(summary), "page": str(path), "document": json_document(document)} if as_json else {}
     emit(facts, summary, as_json=as_json)
     if not as_json:
