@@ -6,6 +6,7 @@ with the number of distinct ones.
 
 from dataclasses import dataclass
 
+from interfere.policy.costs.company_lengths import company_lengths
 from interfere.policy.costs.job_classes import JobKeys
 from interfere.policy.rules.runtime import start_weights
 from interfere.records import Snapshot
@@ -27,6 +28,7 @@ class ProblemSize:
 
 def problem_size(snapshot: Snapshot, max_classes_of_windows: int) -> ProblemSize:
     """Return the problem size; sets of windows per kind of empty device count up to `max_classes_of_windows` + 1."""
+    snapshot = company_lengths(snapshot).snapshot
     keys = JobKeys(snapshot)
     weights = start_weights(snapshot.pending, snapshot.now_s, snapshot.limits.timing.ageing_s).tolist()
     jobs = {(job.gpus, weight, keys.of(job)) for job, weight in zip(snapshot.pending, weights, strict=True)}

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.context import PlanningContext
+from interfere.policy.costs.company_lengths import company_lengths
 from interfere.policy.costs.group_costs import costs_alone
 from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.job_classes import JobKeys, Seat, job_classes, seat_classes
@@ -133,8 +134,9 @@ def find_candidates(context: PlanningContext, size: int = 1, *, by_start_weight:
     `by_start_weight`: whether jobs of different start weight are of different classes. Where no job has to wait, who
     would wait first says nothing, and there are fewer classes without: ageing makes eight of one.
     """
-    snapshot, keys = context.snapshot, JobKeys(context.snapshot, context.custom_objective)
-    context = context_of_size(context, size)
+    snapshot = company_lengths(context.snapshot, context.custom_objective).snapshot
+    keys = JobKeys(snapshot, context.custom_objective)
+    context = context_of_size(context.subproblem(snapshot), size)
     limits = context.limits
     # 1. Classes of pending jobs, empty devices and free seats.
     queue = [job for job in snapshot.pending if job.gpus == size]

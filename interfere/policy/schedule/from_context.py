@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.context import PlanningContext
+from interfere.policy.costs.company_lengths import company_lengths
 from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.job_classes import JobKeys
 from interfere.policy.costs.pair_costs import PairCosts
@@ -206,7 +207,11 @@ class _Kinds:
     @classmethod
     def of(cls, context: PlanningContext, pending: Sequence[Job], residents: Sequence[Job]) -> "_Kinds":
         """Return the kinds of these jobs."""
-        keys = JobKeys(context.snapshot, context.custom_objective, rules_only=True)
+        snapshot = company_lengths(context.snapshot, rules_only=True).snapshot
+        counts_as = {job.id: job for job in snapshot.pending}
+        counts_as |= {job.id: job for device in snapshot.devices for job in device.residents}
+        pending, residents = ([counts_as[job.id] for job in side] for side in (pending, residents))
+        keys = JobKeys(snapshot, context.custom_objective, rules_only=True)
         most = context.limits.most_shared_gpus
         limit = math.inf if most is None else most
         found: dict[object, int] = {}

@@ -21,6 +21,7 @@ from interfere.matching.problem import (
 from interfere.policy.answer.starts import job_objective_cost
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import Candidates, context_of_size, find_candidates
+from interfere.policy.costs.company_lengths import company_lengths
 from interfere.policy.costs.group_tables import GroupCosts, GroupTable
 from interfere.policy.costs.job_classes import JobKeys
 from interfere.policy.device_class import DeviceClass
@@ -122,7 +123,8 @@ MAX_JOBS_OF_COLUMNS = 4_400_000  # members of all columns, empty places counted:
 
 def decision_problem(context: PlanningContext, *, by_start_weight: bool) -> DecisionProblem:
     """Every group that may start, of the pending jobs of all sizes."""
-    builder = _Builder(context, by_start_weight=by_start_weight)
+    snapshot = company_lengths(context.snapshot, context.custom_objective).snapshot
+    builder = _Builder(context.subproblem(snapshot), by_start_weight=by_start_weight)
     return builder.decision()
 
 

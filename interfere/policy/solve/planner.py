@@ -10,6 +10,7 @@ from interfere.policy.answer.actions import AnswerBuilder
 from interfere.policy.answer.merge import all_waiting, merge_plans
 from interfere.policy.context import MAX_CLOSING_TIMES, PlanningContext
 from interfere.policy.costs.candidates import resident_floor
+from interfere.policy.costs.company_lengths import company_lengths
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
 from interfere.policy.independent_pools import independent_parts
 from interfere.policy.problem_size import problem_size
@@ -121,7 +122,8 @@ def _plan(solved: DecisionSolution, greedy: Placement, answer: AnswerBuilder, co
     decision, placement, levels = solved.decision, solved.placement, solved.levels
     starts = decision.problem.host[placement.column] != WAITS
     kind = LevelKind.MAX_COST if decision.is_min_max else LevelKind.COST
-    if context.has_rounded_windows:
+    rounded_lengths = company_lengths(context.snapshot, context.custom_objective).is_rounded
+    if context.has_rounded_windows or rounded_lengths:
         levels = tuple(_without_bound(level, decision) for level in levels)
     value = sum(level.value for level in levels if level.kind is kind)
     lower_bound = min(value, sum(level.lower_bound for level in levels if level.kind is kind))
