@@ -1,4 +1,4 @@
-"""Look into a server with a browser: who shares now, who waits and why, predictions beside measurements, models."""
+"""Watch a server's jobs, predictions and models in a browser."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Ask a server why a job got what it got in a decision, and what else it could have got."""
+"""Ask a server why a decision gave a job its action."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Ask a server who holds how much device memory in a scope, and who uses more than that."""
+"""Ask a server who holds how much device memory in a scope."""
 
 import math
 from typing import TYPE_CHECKING, Annotated

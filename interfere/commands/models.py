@@ -1,4 +1,4 @@
-"""Which model a server serves: list those it can serve, load the published one, roll back, pin."""
+"""List, load, roll back or pin the models of a server."""
 
 from dataclasses import asdict
 from pathlib import Path

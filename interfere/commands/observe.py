@@ -1,4 +1,4 @@
-"""Report measured progress of running jobs to a server, which learns from it."""
+"""Report measured progress of running jobs to a server."""
 
 from datetime import UTC, datetime
 from pathlib import Path

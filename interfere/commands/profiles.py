@@ -1,4 +1,4 @@
-"""The profiles that a server predicts from: list them, register more, remove what was registered by mistake."""
+"""List, register or remove the job profiles of a server."""
 
 import math
 from dataclasses import asdict

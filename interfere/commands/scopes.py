@@ -1,4 +1,4 @@
-"""Look after the scopes of a server: list them and their decisions, forget one whose clock was wrong."""
+"""List a server's scopes and decisions, or forget a scope."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Care of a server's store: back it up with the models while it is in use, restore, check, repair."""
+"""Back up, restore, check or repair a server's store."""
 
 from dataclasses import asdict
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Replay two jobs on one device, from the profile of each alone, under every sharing mode."""
+"""Replay two jobs, kernel by kernel, under every sharing mode."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The callers that may ask a server: add one with a new token, replace its tokens, list or remove it."""
+"""Add, renew, list or remove the callers that may ask a server."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Score models on measured tables, out of fold, beside the cheap baselines."""
+"""Score models on measured tables, out of fold, and baselines."""
 
 from dataclasses import asdict
 from enum import StrEnum

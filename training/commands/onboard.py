@@ -1,4 +1,4 @@
-"""Bring your own jobs in: measure them and the pairs that teach most, train, and say what is known."""
+"""Measure your own jobs, train on them, and say what is known."""
 
 import re
 from dataclasses import asdict

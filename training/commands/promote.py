@@ -1,4 +1,4 @@
-"""Make a registered model that passed the gate the champion of the workspace and publish it."""
+"""Make a registered model the champion, and publish it."""
 
 from dataclasses import asdict
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Replay a trace of jobs under several policies: what sharing would have done to it."""
+"""Replay a trace of jobs under several scheduling policies."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Train again on base tables and what servers observed; publish what passes the gate."""
+"""Train again on base tables and what servers observed."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any

@@ -1,4 +1,4 @@
-"""Ask a question about a trace of jobs, as a file says: traces, slowdowns, schedulers, conditions."""
+"""Answer a question about a job trace, from a TOML file."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Train all models on measured tables; publish and register the best."""
+"""Train all models on measured tables, and publish the best."""
 
 from dataclasses import asdict
 from pathlib import Path

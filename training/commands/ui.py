@@ -1,4 +1,4 @@
-"""Show the workspace's runs and models in a browser (mlflow ui)."""
+"""Show the workspace's runs and models in a browser (MLflow)."""
 
 import os
 import signal

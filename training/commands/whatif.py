@@ -1,4 +1,4 @@
-"""Say what sharing GPUs would do to a cluster: a trace and slowdowns in; gains with intervals and a page out."""
+"""Say what sharing GPUs would do to a cluster's jobs."""
 
 from pathlib import Path
 from typing import Annotated

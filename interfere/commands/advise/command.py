@@ -1,4 +1,4 @@
-"""Ask a server which sharing mode a set of jobs should have on a device, and what to measure to be surer."""
+"""Ask a server which sharing mode jobs should have on a device."""
 
 import math
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""Say which MIG slice a model should have and how many copies of it, from what was measured of one copy."""
+"""Choose the MIG slice and the number of copies of a model."""
 
 import math
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""Audit what sharing GPUs has cost, from what monitoring recorded; nothing is changed and no job is touched."""
+"""Audit what sharing GPUs has cost, from recorded monitoring."""
 
 from datetime import UTC, datetime
 from importlib.util import find_spec

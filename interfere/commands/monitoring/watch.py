@@ -1,4 +1,4 @@
-"""Report what a site's monitoring records to a server, as it happens."""
+"""Report to a server what a site's monitoring records."""
 
 import logging
 import signal

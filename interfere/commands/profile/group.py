@@ -1,4 +1,4 @@
-"""Measure jobs alone and together on this machine, into a table."""
+"""Measure jobs alone and together on this machine."""
 
 import math
 from collections import defaultdict

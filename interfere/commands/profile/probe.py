@@ -1,4 +1,4 @@
-"""Ask a server beside which jobs a new one should run first, and measure that on this machine."""
+"""Ask a server beside which jobs a new job should run first."""
 
 import secrets
 import time

@@ -1,4 +1,4 @@
-"""Try everything on this machine: profile, train, serve, match, and run the chosen pairing for real.
+"""Try everything here in seven minutes, without a GPU.
 
 Law: a run that was killed and is started again repeats no stage that had ended, and a finished run starts anew.
 """

@@ -1,4 +1,4 @@
-"""Let Kubernetes place pods that share GPUs where the matching puts them; observe only, unless told to gate."""
+"""Let Kubernetes place pods on shared GPUs as decisions say."""
 
 import datetime as dt
 import json

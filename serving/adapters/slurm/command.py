@@ -1,4 +1,4 @@
-"""Let Slurm start jobs that share GPUs where the matching puts them."""
+"""Let Slurm start jobs on shared GPUs where decisions put them."""
 
 import fcntl
 import json
