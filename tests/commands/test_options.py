@@ -16,6 +16,7 @@ MEANINGS = {
     "--by": "label",
     "--cap": "slowdown",
     "--cell": "time",
+    "--certificates": "tls.crt",
     "--champion": "model",
     "--column": "=column",
     "--config": "toml file",
