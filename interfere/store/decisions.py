@@ -1,8 +1,12 @@
 """Decisions with their audits, and the ledgers of promises and grants that they change."""
 
+import threading
+import time
 import zlib
-from collections.abc import Iterable
-from typing import TypeVar
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
 from interfere.records import AcceptedDeadline, DeviceSlots, EndPromise, Grant, Promise, ScopeLedger, ScopeSummary
 from interfere.records.documents import to_json
@@ -28,6 +32,7 @@ MAX_AUDITS_BYTES = 256 * 2**20  # of all, compressed
 MAX_AUDIT_BYTES = 8 * 2**20  # of one, compressed: a request that is larger is no scheduler's
 T = TypeVar("T")
 _LEDGER_TABLES = ("ledger", "promise", "granted", "planned")  # each row belongs to one scope
+MAX_KNOWN = 16  # ledgers that are kept as they were last read or written
 MAX_SCOPES = 10_000  # ledgers; beyond this number, the least recently used are deleted
 
 
@@ -149,20 +154,89 @@ FROM ledger ORDER BY scope"""  # noqa: S608 - our own names
 _UPDATE_LEDGER = """
 UPDATE ledger SET revision = revision + 1, now_s = ?, rowid = (SELECT max(rowid) + 1 FROM ledger)
 WHERE scope = ? AND revision = ?"""
+# The rowid of a new ledger is also the time, so that no two ledgers of a scope, one deleted before the other, ever have
+# both rowid and revision in common.
 _NEW_LEDGER = """
 INSERT INTO ledger (rowid, scope, revision, now_s)
-SELECT coalesce(max(rowid), 0) + 1, ?, 1, ? FROM ledger WHERE TRUE ON CONFLICT DO NOTHING"""
+SELECT CASE WHEN max(rowid) >= ? THEN max(rowid) + 1 ELSE ? END, ?, 1, ?
+FROM ledger WHERE TRUE ON CONFLICT DO NOTHING"""
+_VERSION = "SELECT revision, rowid FROM ledger WHERE scope = ?"
+_RECORDS: dict[tuple[str, str], tuple[type, ...]] = {  # by table and kind of row
+    ("promise", ""): (Promise, AcceptedDeadline),
+    ("granted", "grant"): (Grant,),
+    ("granted", "slots"): (DeviceSlots,),
+    ("planned", "end"): (EndPromise,),
+    ("planned", "order"): (str,),
+}
+MAX_PLACE = 2**30  # of a row of a ledger; beyond it all rows are written anew
+
+
+class _KnownLedger(NamedTuple):
+    """A ledger as it stands in the database at one version: its revision and rowid."""
+
+    version: tuple[int, int]
+    ledger: ScopeLedger
+    # By table and kind of row, and by the identity of its record: the record and its place. Records are kept alive.
+    places: dict[tuple[str, str], dict[int, tuple[object, int]]]
+
+
+def _parts(ledger: ScopeLedger) -> dict[tuple[str, str], Sequence[Any]]:
+    """Return the records of a ledger by table and kind of row."""
+    return {
+        ("promise", ""): (*ledger.promises, *ledger.accepted_deadlines),
+        ("granted", "grant"): ledger.grants,
+        ("granted", "slots"): ledger.slots,
+        ("planned", "end"): ledger.end_promises,
+        ("planned", "order"): ledger.planned_order,
+    }
+
+
+def _row(table: str, kind: str, scope: str, place: int, record: Any) -> tuple[Any, ...]:
+    """Return the values of a row of a ledger."""
+    if table == "promise":
+        is_deadline = isinstance(record, AcceptedDeadline)
+        job_id = record.job_id if is_deadline else record.action.job_id
+        return scope, place, job_id, accepted_deadline_to_json(record) if is_deadline else promise_to_json(record)
+    return scope, kind, place, record if isinstance(record, str) else to_json(record)
+
+
+class _Placed(NamedTuple):
+    """The records of one kind with their places, which records are to be written, and which places to be deleted."""
+
+    places: dict[int, tuple[object, int]]
+    written: list[tuple[int, Any]]
+    deleted: list[int]
+
+
+def _placed(records: Sequence[Any], before: Mapping[int, tuple[object, int]]) -> _Placed:
+    """Place records in their order. Those that are there already keep their places up to the first that is not."""
+    last, end = -1, max((place for _, place in before.values()), default=-1)
+    places: dict[int, tuple[object, int]] = {}
+    written: list[tuple[int, Any]] = []
+    for record in records:
+        known = before.get(id(record))
+        if known is not None and not written and known[1] > last and id(record) not in places:
+            last = known[1]
+        else:
+            last = end = max(last, end) + 1
+            written.append((last, record))
+        places[id(record)] = (record, last)
+    kept = {place for _, place in places.values()}
+    return _Placed(places, written, [place for _, place in before.values() if place not in kept])
 
 
 class StoredLedgers:
     """The ledger of each scope: its promises and memory grants.
 
     Writes are optimistic: a write that is based on an outdated revision is refused. So two servers on one database
-    cannot promise the same seat or grant the same memory twice.
+    cannot promise the same seat or grant the same memory twice. What was read or written last is kept, so that a ledger
+    of many entries is neither read nor written again where few of them change.
     """
 
     def __init__(self, database: Database, decisions: StoredDecisions, max_scopes: int = MAX_SCOPES) -> None:
         self._database, self._decisions, self._max_scopes = database, decisions, max_scopes
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, _KnownLedger] = OrderedDict()  # the newest, the least used first
 
     def read(self, scope: str) -> ScopeLedger:
         """Return the ledger of a scope, its promises, grants and slots in the order in which they were written.
@@ -170,15 +244,18 @@ class StoredLedgers:
         It is empty and at revision 0 where none was written.
         """
         of_scope = "WHERE scope = ? ORDER BY place", (scope,)
+        known = self._known_ledger(scope)
         with self._database.snapshot() as connection:
             headers = rows_of(self._database, connection, LEDGER, "WHERE scope = ?", (scope,))
+            if known and headers.records and known.version == (headers.records[0].revision, headers.last_rowid):
+                return known.ledger
             promised = rows_of(self._database, connection, PROMISE, *of_scope)
             granted = rows_of(self._database, connection, GRANTED, *of_scope)
             planned = rows_of(self._database, connection, PLANNED, *of_scope)
         self._database.set_aside([*headers.unreadable, *promised.unreadable, *granted.unreadable, *planned.unreadable])
         # Without a readable header, the scope keeps its promises: its next decision writes a new header.
         header = headers.records[0] if headers.records else LedgerHeader(scope, 0, 0.0)
-        return ScopeLedger(
+        ledger = ScopeLedger(
             scope=scope,
             revision=header.revision,
             now_s=header.now_s,
@@ -189,39 +266,80 @@ class StoredLedgers:
             end_promises=_of_type(planned, EndPromise),
             planned_order=_of_type(planned, str),
         )
+        if headers.records:
+            rows = {"promise": promised.records, "granted": granted.records, "planned": planned.records}
+            places: dict[tuple[str, str], dict[int, tuple[object, int]]] = {
+                (table, kind): {
+                    id(part.record): (part.record, part.place) for part in rows[table] if isinstance(part.record, types)
+                }
+                for (table, kind), types in _RECORDS.items()
+            }
+            self._keep(_KnownLedger((header.revision, headers.last_rowid), ledger, places))
+        return ledger
 
     def commit(self, ledger: ScopeLedger, decision: StoredDecision | None = None) -> bool:
         """Replace the ledger of a scope and store the decision that changed it: both or neither.
 
         `ledger.revision` is the revision that was read. Returns False, and writes nothing, when there is a newer one.
         """
-        contents = [(promise.action.job_id, promise_to_json(promise)) for promise in ledger.promises]
-        contents += [(accepted.job_id, accepted_deadline_to_json(accepted)) for accepted in ledger.accepted_deadlines]
-        parts: dict[str, dict[str, Iterable[str]]] = {
-            "granted": {"grant": map(to_json, ledger.grants), "slots": map(to_json, ledger.slots)},
-            "planned": {"end": map(to_json, ledger.end_promises), "order": ledger.planned_order},
-        }
+        known = self._known_ledger(ledger.scope)
         with self._database.transaction() as connection:
+            version = connection.execute(_VERSION, (ledger.scope,)).fetchone()
             swapped = connection.execute(_UPDATE_LEDGER, (ledger.now_s, ledger.scope, ledger.revision)).rowcount
             if not swapped and ledger.revision == 0:
-                swapped = connection.execute(_NEW_LEDGER, (ledger.scope, ledger.now_s)).rowcount
+                at = time.time_ns() // 1_000
+                swapped = connection.execute(_NEW_LEDGER, (at, at, ledger.scope, ledger.now_s)).rowcount
             if not swapped:
                 return False
-            _delete_scopes(connection, [(ledger.scope,)], ("promise", "granted", "planned"))
-            connection.executemany(
-                "INSERT INTO promise (scope, place, job_id, content) VALUES (?, ?, ?, ?)",
-                [(ledger.scope, place, job_id, content) for place, (job_id, content) in enumerate(contents)],
-            )
-            for table, by_kind in parts.items():
-                connection.executemany(
-                    f"INSERT INTO {table} (scope, kind, place, content) VALUES (?, ?, ?, ?)",  # noqa: S608 - our own names
-                    [(ledger.scope, kind, k, text) for kind, texts in by_kind.items() for k, text in enumerate(texts)],
-                )
+            if known and (known.version != version or _last_place(known) > MAX_PLACE):
+                known = None
+            if not known:
+                _delete_scopes(connection, [(ledger.scope,)], ("promise", "granted", "planned"))
+            places = {
+                (table, kind): self._write(connection, ledger.scope, table, kind, records, known)
+                for (table, kind), records in _parts(ledger).items()
+            }
+            revision, rowid = connection.execute(_VERSION, (ledger.scope,)).fetchone()
             if decision is not None:
                 self._decisions.put_within(connection, decision)
             if ledger.revision == 0:
                 self._database.on_eviction("scope", _delete_oldest_scopes(connection, self._max_scopes))
+        self._keep(_KnownLedger((revision, rowid), replace(ledger, revision=revision), places))
         return True
+
+    def _write(
+        self,
+        connection: Connection,
+        scope: str,
+        table: str,
+        kind: str,
+        records: Sequence[Any],
+        known: _KnownLedger | None,
+    ) -> dict[int, tuple[object, int]]:
+        """Write the rows of one kind that differ from the known ones, and return the places of all."""
+        placed = _placed(records, known.places[table, kind] if known else {})
+        of_kind, named = ("", (scope,)) if table == "promise" else (" AND kind = ?", (scope, kind))
+        connection.executemany(
+            f"DELETE FROM {table} WHERE scope = ?{of_kind} AND place = ?",  # noqa: S608 - our own names
+            [(*named, place) for place in placed.deleted],
+        )
+        columns = "scope, place, job_id, content" if table == "promise" else "scope, kind, place, content"
+        connection.executemany(
+            f"INSERT INTO {table} ({columns}) VALUES (?, ?, ?, ?)",  # noqa: S608 - our own names
+            [_row(table, kind, scope, place, record) for place, record in placed.written],
+        )
+        return placed.places
+
+    def _known_ledger(self, scope: str) -> _KnownLedger | None:
+        with self._lock:
+            return self._known.get(scope)
+
+    def _keep(self, known: _KnownLedger) -> None:
+        with self._lock:
+            self._known[known.ledger.scope] = known
+            self._known.move_to_end(known.ledger.scope)
+            while len(self._known) > MAX_KNOWN:
+                self._known.popitem(last=False)
 
     def scopes(self) -> tuple[str, ...]:
         """Return the names of the scopes that have a ledger, sorted."""
@@ -275,6 +393,10 @@ class StoredLedgers:
             released = found(connection)  # again: now no other server changes these scopes
             connection.executemany("DELETE FROM promise WHERE scope = ? AND place = ?", [row[:2] for row in released])
         return tuple(record for _, _, record in released)
+
+
+def _last_place(known: _KnownLedger) -> int:
+    return max((place for places in known.places.values() for _, place in places.values()), default=0)
 
 
 def _delete_oldest_scopes(connection: Connection, max_scopes: int) -> int:
