@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from interfere.data.traces import JobTrace, TraceJob, VirtualCluster
 from interfere.errors import InvalidInputError
@@ -139,16 +140,24 @@ def scale_to_load(world: World, load: float) -> World:
 def typical_week(world: World) -> World:
     """Return the jobs of the seven days whose offered load is nearest to that of the whole trace; a shorter trace
     whole."""
-    first = int(world.jobs[0].arrival_s // DAY_S) if world.jobs else 0
-    asked_s = np.zeros(max(days_spanned(world), 1))
-    for job in world.jobs:
-        asked_s[int(job.arrival_s // DAY_S) - first] += job.gpus * job.duration_s
+    asked_s = asked_by_day(world)
     if len(asked_s) <= WEEK_DAYS:
         return world
+    first = int(world.jobs[0].arrival_s // DAY_S)
     weeks_s = np.convolve(asked_s, np.ones(WEEK_DAYS), mode="valid")
     start_s = (first + int(np.argmin(abs(weeks_s - WEEK_DAYS * asked_s.mean())))) * DAY_S
     jobs = tuple(job for job in world.jobs if start_s <= job.arrival_s < start_s + WEEK_DAYS * DAY_S)
     return replace(world, jobs=jobs)
+
+
+def asked_by_day(world: World) -> NDArray[np.float64]:
+    """Return the device seconds that the jobs of each day ask for, float64[d], from the first job's day to the
+    last's."""
+    first = int(world.jobs[0].arrival_s // DAY_S) if world.jobs else 0
+    asked_s = np.zeros(days_spanned(world))
+    for job in world.jobs:
+        asked_s[int(job.arrival_s // DAY_S) - first] += job.gpus * job.duration_s
+    return asked_s
 
 
 def without_devices(world: World, count: int) -> World:

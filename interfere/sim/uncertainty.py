@@ -1,13 +1,13 @@
 """How sure a mean over recorded days is, and how much days or traces differ: two things that are told apart.
 
-The interval of a mean is about its expectation over other periods of the same process: months like this one. Only more
-recorded days narrow it; further draws of the same days never do. The spread is percentiles: of the days themselves, or
-of whole traces where several were replayed. It says what one day or trace may bring, and does not shrink with their
-number.
+The interval of a mean is about its expectation over other periods of the same process: months of a load like this one
+or, where the trace was replayed at other loads too, months at loads like these weeks. Only more recorded days narrow
+it; further draws of the same days never do. The spread is percentiles: of the days themselves, or of whole traces where
+several were replayed. It says what one day or trace may bring, and does not shrink with their number.
 
 The figure is R = Σ n / Σ d - s over the days k of one or several worlds, with n and d summed over the jobs that arrive
 on a day. What the interval covers is E[Σ n] / E[Σ d] - s, expected over periods of the same length of the same process:
-the figure over all jobs of very many months like this one. It is built in three steps.
+the figure over all jobs of very many such months. At equal load it is built in three steps.
 
 1. R = P - L, what is above 0 and what is below it, day by day: P = Σ max(c, 0) / Σ d and L = Σ max(-c, 0) / Σ d with
    c = n - s d. Of a change of completion times L is the share of time saved, P the share lost.
@@ -18,16 +18,20 @@ the figure over all jobs of very many months like this one. It is built in three
    skewed, and a month that had less of them shows a smaller error too. The ends of P and L are put together by the
    square-and-add rule (Zou and Donner, Statistics in Medicine 2008).
 
+Months as they fall differ in load, and with it in everything. Over them P(ℓ), L(ℓ) and Σ d(ℓ), as replays at several
+loads ℓ show them, are averaged over log-normal loads ℓ < 1: their mean is the recorded one, their spread follows from
+the recorded days' work by the same batches. The error is that at equal load and that of the mean load, in quadrature.
+
 Several worlds are independent: their variances add, degrees of freedom by Welch and Satterthwaite. A world that is
 shorter than `MIN_DAYS` is one batch itself.
 
 Laws: each interval names its population; one that too little was recorded for has no ends, and says why. Nothing is
-drawn: equal sums give equal ends, which lie within the bounds, and on both sides of R.
+drawn: equal sums give equal ends, which lie within the bounds, and on both sides of the mean.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -40,6 +44,17 @@ MIN_TRACES = 3  # fewer traces say nothing about other traces
 BATCH_SHARE = 0.4  # of 30 days, 10, 12 and 15 cover 87, 89 and 94 of 100; of 60 and 120, 24 and 48 cover 91 each
 FULL_BATCH_DAYS = 12  # of a shorter record a batch is up to half: of 21 days 8 cover 84 of 100, 10 cover 90
 OVERLAP_FREEDOM = 1.5  # degrees of freedom to those of batches that do not overlap (Meketon and Schmeiser)
+
+# Errors of one record are themselves uncertain: half of each variance is the record's own, half is typical.
+TYPICAL_LOAD_ERROR = 0.165  # of the logarithm of a month's load: root mean square of Venus' four virtual clusters
+TYPICAL_STEP = 1.2  # half the width at equal load: root mean square over seven sets of months in tests/sim
+LOAD_BATCH_SHARE = 0.13  # of a record: 4 days of a month, as errors of loads are told apart by shorter batches too
+LOAD_QUANTILE = 3.0  # errors on both sides of the recorded load, right for fractional Gaussian noise with H = .8
+LOAD_SPREAD = 1.6  # errors, the standard deviation of other records' loads over noise with H of .5 to .9
+MIN_LOAD_SPREAD = 0.02
+NEAR_LOAD = 0.06  # in logarithms: a load so near to the world's own adds nothing to it
+MIN_SHARE = 1e-6  # a smaller part has no logarithm worth having
+LOG_LOADS: Floats = np.linspace(math.log(0.05), 0.0, 121)  # over which shares are averaged: a stable load is below 1
 
 MIN_SPREAD_DAYS = 5  # fewer single days have no percentiles
 MONTH_DAYS = (28, 31)
@@ -132,13 +147,13 @@ def _interval_over_days(worlds: Sequence[DaySums], bounds: Bounds, subtract: flo
 
 def _periods(worlds: Sequence[DaySums], days: int) -> str:
     """Return in words the population from which the recorded days are taken to be drawn."""
+    which = "this one" if len(worlds) == 1 else f"these {len(worlds)}"
+    return f"{_period_noun(worlds)} of a load like {which} ({days} recorded days)"
+
+
+def _period_noun(worlds: Sequence[DaySums]) -> str:
     spans = [len(world.denominator) for world in worlds]
-    recorded = f"{days} recorded days"
-    if len(worlds) == 1:
-        is_month = MONTH_DAYS[0] <= spans[0] <= MONTH_DAYS[1]
-        return f"{'months' if is_month else 'periods'} like this one ({recorded})"
-    is_month = MONTH_DAYS[0] <= min(spans) and max(spans) <= MONTH_DAYS[1]
-    return f"{'months' if is_month else 'periods'} like these {len(worlds)} ({recorded})"
+    return "months" if MONTH_DAYS[0] <= min(spans) and max(spans) <= MONTH_DAYS[1] else "periods"
 
 
 def _percentiles(values: Sequence[float] | Floats, population: str) -> Interval:
@@ -166,12 +181,12 @@ def ends_of_mean(worlds: Sequence[DaySums], bounds: Bounds, subtract: float = 0.
     summed."""
     if too_short(worlds) or not sum(float(world.denominator.sum()) for world in worlds):
         return math.nan, math.nan
-    excess = [world.numerator - subtract * world.denominator for world in worlds]
     weights = [world.denominator for world in worlds]
-    return _square_and_add(
-        _part([np.maximum(values, 0.0) for values in excess], weights, bounds.high),
-        _part([np.maximum(-values, 0.0) for values in excess], weights, -bounds.low),
+    above, below = (
+        _part([_part_of(world, sign, subtract) for world in worlds], weights, bound)
+        for sign, bound in ((1, bounds.high), (-1, -bounds.low))
     )
+    return _square_and_add(above, below)
 
 
 def too_short(worlds: Sequence[DaySums]) -> bool:
@@ -196,22 +211,28 @@ def _square_and_add(above: _Part, below: _Part) -> tuple[float, float]:
 def _part(values: Sequence[Floats], weights: Sequence[Floats], bound: float) -> _Part:
     """Return the mean Σ values / Σ weights in [0, bound]; its ends are symmetric in log-odds (logarithms where
     unbounded)."""
+    mean, step = _mean_and_step(values, weights, bound)
+    return _Part(mean=mean, low=_moved(mean, bound, -step), high=_moved(mean, bound, step))
+
+
+def _mean_and_step(values: Sequence[Floats], weights: Sequence[Floats], bound: float) -> tuple[float, float]:
+    """Return the mean Σ values / Σ weights, and half the width of its interval in log-odds: 0 at the bounds."""
     from scipy.special import stdtrit
 
     total = float(sum(weight.sum() for weight in weights))
     mean = float(sum(value.sum() for value in values)) / total
     if not 0 < mean < bound:
-        return _Part(mean=mean, low=mean, high=mean)
+        return mean, 0.0
     variance, freedom = _variance_of_sum([value - mean * weight for value, weight in zip(values, weights, strict=True)])
     half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(variance) / total
-    room = 1.0 if math.isinf(bound) else 1.0 - mean / bound
-    step = half / (mean * room)
-    return _Part(mean=mean, low=_moved(mean, bound, -step), high=_moved(mean, bound, step))
+    return mean, half / (mean * (1.0 if math.isinf(bound) else 1.0 - mean / bound))
 
 
 def _moved(mean: float, bound: float, step: float) -> float:
     """Return a mean moved by a step on the scale of log-odds within [0, bound]."""
     step = min(step, 50.0)  # e^50: beyond all figures
+    if not 0 < mean < bound:
+        return mean
     if math.isinf(bound):
         return mean * math.exp(step)
     odds = mean / (bound - mean) * math.exp(step)
@@ -242,3 +263,138 @@ def _variance_by_batches(residuals: Floats, batch: int) -> float:
     days = len(residuals)
     sums = np.convolve(residuals, np.ones(batch), mode="valid") - batch * residuals.mean()
     return float((sums**2).sum()) * days**2 / (batch * (days - batch + 1) * (days - batch))
+
+
+# --- periods whose loads vary -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadResponse:
+    """The day sums of one world at its own load and, with its arrivals stretched, at other loads."""
+
+    work: Floats  # float64[d], what the jobs of each recorded day ask for, in any unit
+    load: float  # offered, as recorded: above 0 and below 1
+    at: Mapping[float, DaySums]  # by offered load, the world's own among them
+
+    def distance(self, load: float) -> float:
+        """Return how far a load is from the world's own, in logarithms."""
+        return abs(math.log(load / self.load))
+
+
+def mean_over_loads(worlds: Sequence[LoadResponse], bounds: Bounds, *, subtract: float = 0.0) -> UncertainMean:
+    """Return Σ numerator / Σ denominator - `subtract` over periods at loads like those of the recorded weeks.
+
+    Such periods differ in their load by as much as the recorded days say that they do, all below 1. Mean and interval
+    average the figure over their loads; the spread is that of the recorded days.
+    """
+    own = [world.at[world.load] for world in worlds]
+    recorded = mean_over_days(own, bounds, subtract=subtract)
+    days = sum(int((sums.denominator > 0).sum()) for sums in own)
+    population = f"mean over {_period_noun(own)} at loads like these weeks ({days} recorded days)"
+    if too_short(own):
+        return replace(recorded, interval=replace(recorded.interval, population=population))
+    above = _part_over_loads(worlds, 1, bounds.high, subtract)
+    below = _part_over_loads(worlds, -1, -bounds.low, subtract)
+    low, high, missing = *_square_and_add(above, below), None
+    if bounds.low < 0 < bounds.high and above.mean == below.mean == 0:
+        low, high, missing = math.nan, math.nan, NoInterval.NOTHING_CHANGED
+    return UncertainMean(
+        mean=above.mean - below.mean,
+        interval=Interval(low=low, high=high, population=population, missing=missing),
+        spread=recorded.spread,
+    )
+
+
+def _part_over_loads(worlds: Sequence[LoadResponse], sign: int, bound: float, subtract: float) -> _Part:
+    """Return what is above 0 (`sign` 1) or below it (-1) in the mean over loads, with both ends of its interval.
+
+    On the scale of log-odds, the error at equal load and what another mean load of each world would change are
+    independent of one another.
+    """
+    curves = [_LoadCurve(world, sign, bound, subtract) for world in worlds]
+
+    def mean(moved: int = -1, by: float = 0.0) -> float:
+        sums = [curve.sums(by if k == moved else 0.0) for k, curve in enumerate(curves)]
+        return sum(part for part, _ in sums) / sum(weight for _, weight in sums)
+
+    middle = mean()
+    if not 2 * MIN_SHARE < middle < bound:
+        mean_at_bound = 0.0 if middle < bound else bound
+        return _Part(mean=mean_at_bound, low=mean_at_bound, high=mean_at_bound)
+    days = sum(len(world.work) for world in worlds)
+    at_equal_load = _with_typical(_step_at_equal_load(worlds, sign, bound, subtract), TYPICAL_STEP, days)
+    ends = []
+    for side in (-1, 1):
+        moved = [mean(k, side * LOAD_QUANTILE * curve.load_error) for k, curve in enumerate(curves)]
+        steps = [side * (_log_odds(each, bound) - _log_odds(middle, bound)) for each in moved]
+        ends.append(_moved(middle, bound, side * math.hypot(at_equal_load, *(max(0.0, step) for step in steps))))
+    return _Part(mean=middle, low=ends[0], high=ends[1])
+
+
+def _step_at_equal_load(worlds: Sequence[LoadResponse], sign: int, bound: float, subtract: float) -> float:
+    """Return half the width, in log-odds, of the interval of a part at equal load.
+
+    It is that at the worlds' own loads, or at the nearest others where the part is 0 at their own.
+    """
+    nearest = [sorted(world.at, key=world.distance) for world in worlds]
+    for loads in zip(*nearest, strict=False):
+        sums = [world.at[load] for world, load in zip(worlds, loads, strict=True)]
+        mean, step = _mean_and_step(
+            [_part_of(each, sign, subtract) for each in sums], [each.denominator for each in sums], bound
+        )
+        if 0 < mean < bound:
+            return step
+    return 0.0
+
+
+class _LoadCurve:
+    """One part of the figure of one world, as a share of the denominator, and the denominator, by load."""
+
+    def __init__(self, world: LoadResponse, sign: int, bound: float, subtract: float) -> None:
+        # 1. The replayed loads; between two of them, logarithms and log-odds are on the line through theirs.
+        loads = sorted(load for load in world.at if load == world.load or world.distance(load) > NEAR_LOAD)
+        totals = [float(world.at[load].denominator.sum()) for load in loads]
+        parts = [float(_part_of(world.at[load], sign, subtract).sum()) for load in loads]
+        odds = np.array([_log_odds(part / total, bound) for part, total in zip(parts, totals, strict=True)])
+        self._totals = np.exp(_on_lines(np.log(loads), np.log(totals)))
+        self._shares = _from_log_odds(_on_lines(np.log(loads), odds), bound)
+        # 2. The mean load of such periods, and its error.
+        days, mean = len(world.work), float(world.work.mean())
+        variance = _variance_by_batches(world.work - mean, max(2, round(LOAD_BATCH_SHARE * days)))
+        self.load_error = _with_typical(math.sqrt(variance) / (days * mean), TYPICAL_LOAD_ERROR, days)
+        self._log_load = math.log(world.load)
+
+    def sums(self, moved: float) -> tuple[float, float]:
+        """Return the part and the denominator, averaged over all loads whose mean logarithm is moved by so much."""
+        spread = max(LOAD_SPREAD * self.load_error, MIN_LOAD_SPREAD)
+        density = np.exp(-0.5 * ((LOG_LOADS - min(self._log_load + moved, 0.0)) / spread) ** 2)
+        weights = density / density.sum() * np.exp(LOG_LOADS) * self._totals  # twice the load: twice the jobs
+        return float(weights @ self._shares), float(weights.sum())
+
+
+def _with_typical(error: float, of_months: float, days: int) -> float:
+    """Return the error whose variance is half that of a record of so many days, and half the typical one of them."""
+    return math.sqrt(0.5 * error**2 + 0.5 * of_months**2 * MONTH_DAYS[1] / days)
+
+
+def _part_of(sums: DaySums, sign: int, subtract: float) -> Floats:
+    return np.maximum(sign * (sums.numerator - subtract * sums.denominator), 0.0)
+
+
+def _on_lines(x: Floats, y: Floats) -> Floats:
+    """Return y at `LOG_LOADS` on the lines through the points, beyond them on the outer lines, which never fall."""
+    inside = np.interp(LOG_LOADS, x, y)
+    if len(x) == 1:
+        return np.asarray(inside)
+    first, last = (max(0.0, float((y[k + 1] - y[k]) / (x[k + 1] - x[k]))) for k in (0, len(x) - 2))
+    outside = first * np.minimum(LOG_LOADS - x[0], 0.0) + last * np.maximum(LOG_LOADS - x[-1], 0.0)
+    return np.asarray(inside + outside)
+
+
+def _log_odds(mean: float, bound: float) -> float:
+    mean = max(mean, MIN_SHARE)
+    return math.log(mean) if math.isinf(bound) else math.log(mean / max(bound - mean, MIN_SHARE))
+
+
+def _from_log_odds(odds: Floats, bound: float) -> Floats:
+    return np.asarray(np.exp(odds) if math.isinf(bound) else bound / (1.0 + np.exp(-odds)))

@@ -1,4 +1,4 @@
-"""What follows from replays with and without sharing: devices to give back, who ends later, where sharing pays.
+"""What follows from replays with and without sharing: the change over months, devices to give back, who ends later.
 
 Devices can be given back at equal service: on fewer devices the mean completion time and the waiting time that 90 % of
 the jobs do not exceed are no worse than without sharing on all of them, up to `SAME_SHARE` and `SAME_WAIT_S`.
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from interfere.sim.schedulers.records import SchedulerRecord
 from interfere.sim.score import Score, score_of
-from interfere.sim.trace_worlds import typical_week
+from interfere.sim.trace_worlds import asked_by_day, typical_week
+from interfere.sim.uncertainty import RELATIVE_CHANGE, DaySums, LoadResponse, UncertainMean, mean_over_loads
 from interfere.sim.world import SimJob, World
 from interfere.study.comparison import Line
 from interfere.study.replays import ReplayResult, ReplayTask
@@ -119,6 +120,35 @@ def _tried(
 
 def _largest(tried: Mapping[int, bool]) -> int:
     return max((count for count, is_equal in tried.items() if is_equal), default=0)
+
+
+# --- months at loads like these weeks ---------------------------------------------------------------------------------
+
+
+def change_over_loads(
+    worlds: Sequence[World],
+    results: Sequence[ReplayResult],
+    alone: SchedulerRecord,
+    shared: SchedulerRecord,
+    loads: Sequence[float],
+) -> UncertainMean | None:
+    """Return the change of the mean completion time over periods at loads like those of the recorded weeks.
+
+    `loads`: those at which the trace was replayed beside its own. None while one of these replays is missing, or where
+    a job was dropped.
+    """
+    by_task = {result.task: result for result in results}
+    responses = []
+    for k, world in _served(worlds):
+        at: dict[float, DaySums] = {}
+        for load in (None, *loads):
+            both = [by_task.get(ReplayTask(scheduler=one, world=k, load=load)) for one in (shared, alone)]
+            days = [one.days for one in both if one is not None and one.days is not None and not one.score.dropped]
+            if len(days) < len(both):
+                return None
+            at[world.load if load is None else load] = days[0].completion_change(days[1])
+        responses.append(LoadResponse(work=asked_by_day(world), load=world.load, at=at))
+    return mean_over_loads(responses, RELATIVE_CHANGE, subtract=1.0) if responses else None
 
 
 # --- one week under the server's decisions ----------------------------------------------------------------------------

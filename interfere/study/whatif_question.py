@@ -12,7 +12,7 @@ until service is worse than without sharing on all of them.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from interfere.reports.document import Document
 from interfere.reports.html_page import write_html_page
 from interfere.sim.schedulers.records import COMMON_QUEUES, Queue, SchedulerRecord, Sharing
 from interfere.sim.truth import Composition
+from interfere.sim.uncertainty import UncertainMean
 from interfere.study.comparison import Line, TraceGroup, compare
 from interfere.study.coverage import MissingTruth, gpu_hours, missing_truth
 from interfere.study.questions import StudyInputs, StudyModels, read_inputs
@@ -34,6 +35,7 @@ from interfere.study.whatif_findings import (
     DevicesSaved,
     JobGroup,
     WeekScore,
+    change_over_loads,
     devices_saved,
     gang_break_even,
     pays_from,
@@ -96,6 +98,7 @@ class WhatIfAnswer:
     study: Study
     inputs: StudyInputs
     effects: tuple[Line, ...]  # schedulers that share, beside the same queue without sharing
+    over_loads: Mapping[str, UncertainMean]  # by queue: the change over months at loads like these weeks, where known
     gangs: tuple[Line, ...]  # the first queue at the trace's own load with gangs that share, by what they lose
     saved: DevicesSaved | None  # None where not all replays were done that tell it
     week: tuple[WeekScore, ...]  # of the first queue without sharing, with it, and of the server; empty if not replayed
@@ -169,7 +172,7 @@ class WhatIfAnswer:
     def facts(self, files: Sequence[Path]) -> dict[str, Any]:
         """Return everything that was found, for programs. A cap of null is none; a target load of null is the trace's
         own."""
-        text, tone = verdict(self)
+        sentences, tone = verdict(self)
         inputs = self.inputs
         coverage = {
             "left_out": dict(inputs.left_out),
@@ -181,7 +184,8 @@ class WhatIfAnswer:
             "trace": inputs.trace,
             "load": self.load,
             "coverage": inputs.coverage.facts() | coverage,
-            "verdict": text,
+            "verdict": " ".join(sentences),
+            "over_loads": dict(self.over_loads),
             "devices": self.saved,
             "week": [
                 {"scheduler": each.scheduler.label, "change": each.change, **each.score.facts()} for each in self.week
@@ -294,6 +298,12 @@ class WhatIfQuestion:
             study=study,
             inputs=inputs,
             effects=tuple(line for line in compared if line.task.gang_excess == 1.0),
+            over_loads={
+                each.label: change
+                for each in study.schedulers
+                for sharing in (_greedy(each, one_gpu=inputs.coverage.has_gangs),)
+                if (change := change_over_loads(inputs.worlds, results, each, sharing, study.loads)) is not None
+            },
             gangs=tuple(
                 line
                 for line in compared

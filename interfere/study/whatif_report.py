@@ -42,6 +42,7 @@ from interfere.study.whatif_sentences import (
     coverage_text,
     gang_text,
     is_uncapped_greedy,
+    main_change,
     main_effects,
     placement_text,
     population_text,
@@ -92,7 +93,7 @@ BACKFILLS = {
 
 def whatif_document(answer: "WhatIfAnswer") -> Document:
     """Return the report: the known facts, the answer, its evidence, and the pairs to measure."""
-    text, tone = verdict(answer)
+    (first, *rest), tone = verdict(answer)
     inputs = answer.inputs
     is_sure = inputs.coverage.gpu_h_share >= SURE_SHARE and not inputs.is_predicted and not inputs.left_out
     interrupted = Sentence(
@@ -103,7 +104,8 @@ def whatif_document(answer: "WhatIfAnswer") -> Document:
         (
             Sentence(f"{coverage_text(inputs)}.", lead="Known.", tone=Tone.GOOD if is_sure else Tone.UNSURE),
             *([interrupted] if answer.interrupted else []),
-            Sentence(text, lead="Answer.", tone=tone),
+            Sentence(first, lead="Answer.", tone=tone),
+            *([Items(tuple(rest))] if rest else []),
             _key_figures(answer),
             Sentence(population_text(answer), tone=Tone.NOTE),
             *_by_load(answer),
@@ -124,7 +126,7 @@ def whatif_document(answer: "WhatIfAnswer") -> Document:
 def _key_figures(answer: "WhatIfAnswer") -> Tiles:
     coverage = answer.inputs.coverage
     main = next(iter(main_effects(answer)), None)
-    change = main.change if main else None
+    change = main_change(answer, main) if main and main.change else None
     interval = CHANGE.ends(change.interval.low, change.interval.high) if change else ""
     without = f"{hours(1).text(main.reference.mean_completion_s)} without" if main and main.reference else DASH
     return Tiles(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from interfere.reports.document import Tone
 from interfere.reports.numbers import format_hours
 from interfere.sim.schedulers.records import Sharing
-from interfere.sim.uncertainty import CONFIDENCE
+from interfere.sim.uncertainty import CONFIDENCE, UncertainMean
 from interfere.study.comparison import Line, TraceGroup
 from interfere.study.questions import StudyInputs
 from interfere.study.replay_report import CHANGE, change_text
@@ -56,17 +56,20 @@ def main_effects(answer: "WhatIfAnswer") -> list[Line]:
     return [line for line in plain if loads and line.task.load == max(loads)]
 
 
-def verdict(answer: "WhatIfAnswer") -> tuple[str, Tone]:
+def verdict(answer: "WhatIfAnswer") -> tuple[list[str], Tone]:
     """Return the answer in a few sentences, yes or no first, and its tone: good, bad or unsure."""
     effects = main_effects(answer)
     if not effects or effects[0].change is None or effects[0].reference is None:
-        return "No replay was finished that compares sharing with none.", Tone.UNSURE
-    first, change, ends = effects[0], effects[0].change, effects[0].change.interval
+        return ["No replay was finished that compares sharing with none."], Tone.UNSURE
+    first, recorded, change = effects[0], effects[0].change, main_change(answer, effects[0])
+    ends = change.interval
     if all(line.score.shared == 0 for line in effects):
         text = f"No: {_situation(first)}; no job would share: devices are free whenever one arrives."
-        return " ".join(filter(None, (text, _saved_text(answer), _pays_text(answer)))), Tone.UNSURE
+        return list(filter(None, (text, _saved_text(answer), _pays_text(answer)))), Tone.UNSURE
     changed = f"sharing two jobs a GPU would change the mean completion time by {change_text(change)}"
-    others = [f"{line.against} {change_text(line.change)}" for line in effects[1:] if line.change is not None]
+    if answer.over_loads:
+        changed = f"{changed} over {_months(change)}, by {CHANGE.number(recorded.mean)} % in the recorded days,"
+    others = [f"{line.against} {change_text(main_change(answer, line))}" for line in effects[1:] if line.change]
     under = "; ".join([f"{changed} under {first.against}", *others])
     if not ends.is_known:
         word, tone, reason = "Cannot tell", Tone.UNSURE, f" No interval: {ends.missing}."
@@ -78,11 +81,24 @@ def verdict(answer: "WhatIfAnswer") -> tuple[str, Tone]:
         word, tone, reason = "Cannot tell", Tone.UNSURE, " The interval holds both no change and a gain worth having."
     sentences = (
         f"{word}: {_situation(first)}; {under}.{reason}",
-        _pays_text(answer),
         _saved_text(answer),
         _later_text(answer.later),
+        _pays_text(answer),
     )
-    return " ".join(filter(None, sentences)), tone
+    return list(filter(None, sentences)), tone
+
+
+def main_change(answer: "WhatIfAnswer", line: Line) -> UncertainMean:
+    """Return the change that sharing makes under the queue of a line: over months at loads like these weeks, or else at
+    the load of the line."""
+    own = line.change
+    assert own is not None
+    return answer.over_loads.get(line.against, own) if line.task.load is None else own
+
+
+def _months(change: UncertainMean) -> str:
+    """Return in words the months that the mean of a change is over."""
+    return change.interval.population.removeprefix("mean over ").partition(" (")[0]
 
 
 def _situation(line: Line) -> str:
@@ -152,15 +168,16 @@ def gang_text(answer: "WhatIfAnswer") -> str:
 
 def population_text(answer: "WhatIfAnswer") -> str:
     """Return a sentence on the populations that the intervals and spreads describe."""
-    changes = [line.change for line in main_effects(answer) if line.change is not None]
-    if not changes:
+    effects = [line for line in main_effects(answer) if line.change is not None]
+    if not effects:
         return ""
+    changes = [main_change(answer, line) for line in effects]
     change = next((each for each in changes if each.interval.is_known), changes[0])
     reason = f", none here: {change.interval.missing}" if change.interval.missing else ""
+    rows = " In tables and plots: of months of the load that is named there." if answer.over_loads else ""
     return (
-        f"In brackets: {CONFIDENCE:.0%} interval of the {change.interval.population}{reason}; it is from overlapping "
-        "batches of these days and says nothing about other clusters. Spread: what "
-        f"{CONFIDENCE:.0%} of {change.spread.population} bring."
+        f"In brackets: {CONFIDENCE:.0%} interval of the {change.interval.population}{reason}; it says nothing about "
+        f"other clusters.{rows} Spread: what {CONFIDENCE:.0%} of {change.spread.population} bring."
     )
 
 

@@ -186,7 +186,7 @@ def test_a_study_compares_seats_with_pairs_and_tells_the_worst_slowdown_of_each_
     assert seated.change_to_pairs.mean == pytest.approx(
         seated.completion_s.mean / lines["policy"].completion_s.mean - 1
     )
-    assert seated.worst_slowdown.interval.population == "mean over periods like this one (6 recorded days)"
+    assert seated.worst_slowdown.interval.population == "mean over periods of a load like this one (6 recorded days)"
     assert lines["policy-alone"].worst_slowdown.mean == 1.0
     assert lines["policy"].worst_slowdown.mean == pytest.approx(1.1)
     assert 1.1 < seated.worst_slowdown.mean <= 1.2

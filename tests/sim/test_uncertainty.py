@@ -114,10 +114,10 @@ def test_only_recorded_days_narrow_the_interval_of_the_mean() -> None:
     widths = [change(*(month(k) for k in range(count))).interval for count in (1, 8)]
     assert widths[1].high - widths[1].low < 0.6 * (widths[0].high - widths[0].low)
     assert [each.population for each in widths] == [
-        "mean over months like this one (30 recorded days)",
-        "mean over months like these 8 (240 recorded days)",
+        "mean over months of a load like this one (30 recorded days)",
+        "mean over months of a load like these 8 (240 recorded days)",
     ]
-    assert change(month(0, 90)).interval.population == "mean over periods like this one (90 recorded days)"
+    assert change(month(0, 90)).interval.population == "mean over periods of a load like this one (90 recorded days)"
 
 
 def test_more_traces_do_not_narrow_the_spread() -> None:

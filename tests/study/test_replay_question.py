@@ -82,7 +82,10 @@ def test_from_folders_to_a_report(trace_folder: Path, small_folder: Path, tmp_pa
     assert found["overloaded"][0]["score"]["jobs"] == 40
     assert any("clipped at 1" in note for note in found["notes"])
     assert found["stable"][2]["change"]["spread"]["population"] == "2 traces"
-    assert found["stable"][2]["change"]["interval"]["population"] == "mean over periods like this one (3 recorded days)"
+    assert (
+        found["stable"][2]["change"]["interval"]["population"]
+        == "mean over periods of a load like this one (3 recorded days)"
+    )
     best = min(found["stable"], key=lambda line: line["score"]["mean_completion_s"])
     assert found["verdicts"][0].startswith(f"soonest of all: {best['policy']}, ")
     assert [verdict.partition(":")[0] for verdict in found["verdicts"][1:]] == [

@@ -112,7 +112,7 @@ def test_changes_over_days_and_over_traces_have_their_own_populations() -> None:
     )
     assert days.mean == pytest.approx(both - 1)
     assert days.interval.missing is NoInterval.FEW_DAYS
-    assert days.interval.population == "mean over periods like these 2 (12 recorded days)"
+    assert days.interval.population == "mean over periods of a load like these 2 (12 recorded days)"
 
 
 def test_days_stay_those_recorded_however_arrivals_are_stretched() -> None:

@@ -248,7 +248,7 @@ def test_a_cluster_with_free_devices_is_told_that_nothing_would_share(
 ) -> None:
     idle = make_trace(tmp_path / "idle", [small.jobs[0].workload], load_s=400_000.0)
     answer: WhatIfAnswer = answered(quick(idle, small_folder))
-    text, _ = verdict(answer)
+    text = " ".join(verdict(answer)[0])
     assert text.startswith("No: your GPUs are ")
     assert "hardly a job waits; no job would share: devices are free whenever one arrives." in text
     assert re.search(r"\d of 4 GPUs could be given back .*, and sharing adds none\.", text)

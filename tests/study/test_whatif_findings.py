@@ -20,9 +20,11 @@ from interfere.sim.truth import TableTruth
 from interfere.sim.world import DAY_S
 from interfere.study.engine import Runner
 from interfere.study.questions import ask
+from interfere.study.replay_report import change_text
 from interfere.study.replays import ReplayInputs, ReplayTask, Scenario, results_of, run_replays
 from interfere.study.whatif_findings import (
     LATER_SHARE,
+    change_over_loads,
     gang_break_even,
     is_equal_service,
     most,
@@ -203,7 +205,8 @@ def test_a_typical_week_is_seven_days_of_the_trace_with_a_load_like_its_own(arri
 
 def test_the_first_screen_answers_yes_or_no_how_many_and_who(answers: dict[str, WhatIfAnswer]) -> None:
     for answer in answers.values():
-        text, _ = verdict(answer)
+        sentences, _ = verdict(answer)
+        text = " ".join(sentences)
         assert text.split(":")[0] in ("Yes", "No", "Cannot tell")
         assert " of 4 GPUs " in text
         assert "of the jobs would end over 10% later" in text
@@ -214,3 +217,23 @@ def test_every_queue_is_told_in_words() -> None:
     texts = [queue_text(record) for record in ALL_QUEUES]
     assert all(texts)
     assert len(set(texts)) == len(texts)
+
+
+def test_the_answer_is_over_months_at_loads_like_these_weeks_once_all_loads_are_replayed(
+    answers: dict[str, WhatIfAnswer],
+) -> None:
+    answer = answers["busy"]
+    change = answer.over_loads["fifo-easy"]
+    sentences, _ = verdict(answer)
+    assert change.interval.population.startswith("mean over periods at loads like these weeks (")
+    assert "over periods at loads like these weeks" in sentences[0]
+    assert change_text(change) in sentences[0]
+    # One stretched replay is missing: nothing is said of other loads.
+    inputs = answer.inputs.replays
+    tasks = [ReplayTask(scheduler=one, load=load) for one in (ALONE, SHARED) for load in (None, 0.5, 0.9)]
+    results = results_of(inputs, run_replays(inputs, tasks, Runner()))
+    assert change_over_loads(answer.inputs.worlds, results, ALONE, SHARED, (0.5, 0.9)) == change
+    assert change_over_loads(answer.inputs.worlds, results[:-1], ALONE, SHARED, (0.5, 0.9)) is None
+    told, _ = verdict(replace(answer, over_loads={}))
+    assert "of a load like" not in told[0]
+    assert "loads like these weeks" not in told[0]
