@@ -16,10 +16,10 @@ import numpy as np
 
 from interfere.data.tables import Table
 from interfere.predict.acceptance.score import Case, score
+from interfere.predict.field.smoothing import MAX_RECENT
 from interfere.predict.measured import MeasuredPredictor, read_measured_table
 from interfere.predict.online.belief import Belief
 from interfere.predict.online.belief_state import BeliefState, DomainKey, PairObservation
-from interfere.predict.online.change_points.domain import RECENT_WINDOWS
 from interfere.predict.online.prior import default_prior, read_prior
 from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel
@@ -28,6 +28,7 @@ from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, JobProfile
 from interfere.store.observed_table import DomainChange, LoggedWindow
 
 CONTRADICTED_WEIGHT = 0.5  # a window that is learned with less contradicts what was believed before it
+BEFORE = 8  # windows by which a change may have begun before the one that explains it best
 SCORED_WINDOWS = 200  # newest windows of pairs and groups that compare two models
 MIN_SCORED_WINDOWS = 20  # fewer tell nothing about a model
 SCORE_TOLERANCE = 0.003  # of the mean error, by which the model to be published may be worse
@@ -59,13 +60,15 @@ def changed_domains(tables: Iterable[Table], windows: Iterable[LoggedWindow]) ->
                 log_observed=math.log(logged.slowdown),
                 measured=True,
                 reporter=window.reporter,
+                device=window.device_id,
                 families=(family_of.get(window.workload, ""), family_of.get(neighbour, "")),
             )
         )
-        of_domain = recent.setdefault(domain, deque(maxlen=RECENT_WINDOWS))
+        of_domain = recent.setdefault(domain, deque(maxlen=MAX_RECENT))
         of_domain.append((logged.sequence, learned.weight < CONTRADICTED_WEIGHT))
-        if learned.epoch == "domain":
-            first = next((entry for entry, contradicted in of_domain if contradicted), of_domain[0][0])
+        if learned.since:
+            late = list(of_domain)[-learned.since - BEFORE :]
+            first = next((entry for entry, contradicted in late if contradicted), late[-1][0])
             changes[domain] = DomainChange(device_type=domain[0], mode=domain[1], sequence=first)
     return tuple(changes[domain] for domain in sorted(changes))
 

@@ -106,14 +106,21 @@ def rollback(
 
 @app.command()
 def reporters(target: Target = None, as_json: JsonFlag = False) -> None:
-    """List who reports: how many windows, how well they agree with all others, and their weight."""
+    """List who reports: how many windows, how far they are off the others, their weight; and devices that slow jobs."""
     from interfere.records.documents import to_document
 
     with connect(target) as client:
-        found = client.model().online.reporters
-    rows = ((one.reporter, str(one.windows), f"{one.trust:.2f}", f"{one.weight:g}") for one in found)
-    table = text_table("", ("reporter", "windows", "trust", "weight"), rows)
-    emit({"reporters": [to_document(one) for one in found]}, [table], as_json=as_json)
+        online = client.model().online
+    found, odd = online.reporters, online.odd_devices
+    rows = (
+        (one.reporter, str(one.windows), f"{one.trust:.2f}", f"{one.weight:g}", f"{one.factor:.2f} ×") for one in found
+    )
+    tables = [text_table("", ("reporter", "windows", "trust", "weight", "jobs look slower by"), rows)]
+    if odd:
+        rows_of_devices = ((one.device, one.device_type, f"{one.factor:.2f} ×") for one in odd)
+        tables.append(text_table("", ("device", "type", "jobs are slower by"), rows_of_devices))
+    document = {"reporters": [to_document(one) for one in found], "odd_devices": [to_document(one) for one in odd]}
+    emit(document, tables, as_json=as_json)
 
 
 @app.command()

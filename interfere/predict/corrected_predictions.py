@@ -1,8 +1,14 @@
-"""Corrects the predicted slowdowns of a wrapped model by learned effects, for lists of pairs and for matrices."""
+"""Corrects the predicted slowdowns of a wrapped model by learned effects, for lists of pairs and for matrices.
+
+With the median m, a quantile q of the wrapped model and the correction c of `pair_corrections`, the corrected quantile
+is m · exp(c ± √((ratio · log(q / m))² + z² · extra)), where z is the standard normal quantile of the same level.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,15 +16,9 @@ from numpy.typing import NDArray
 from interfere.predict.measured import StepTimes, contradicts
 from interfere.predict.online.base_predictions import BasePredictions
 from interfere.predict.online.belief_state import BeliefState, PairObservation
-from interfere.predict.online.corrected_quantiles import (
-    corrected_matrix,
-    corrected_median,
-    corrected_quantile,
-    measured_cells,
-)
 from interfere.predict.online.effects import Effects
 from interfere.predict.online.novel_pairs import with_observed_cells, with_observed_pairs
-from interfere.predict.online.pair_corrections import Corrections, PairCorrections
+from interfere.predict.online.pair_corrections import Corrections, PairCorrections, indices_by_workload
 from interfere.predict.online.prior import Floats, WorkloadKey
 from interfere.predict.online.stand_in_profiles import StandInProfiles
 from interfere.predict.online.unseen_device import JobCoordinates
@@ -26,6 +26,7 @@ from interfere.protocols import Predictor
 from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
 from interfere.sharing_modes import SharingMode
 
+MAX_LOG_CORRECTION = math.log(20.0)  # beyond twentyfold, the model or the measurement is broken
 LOWER_LEVEL, UPPER_LEVEL = 0.05, 0.95  # quantiles of a Prediction's interval
 # Observed ordered pairs after which a device type that the model never saw is answered, with intervals that say how
 # little is known: on Gavel's table they hold .94 to 1.00 of the other pairs from 5 pairs on.
@@ -215,3 +216,43 @@ class CorrectedPredictor:
             (self._coordinates_of(jobs[0], *keys[0][0][1:]), self._coordinates_of(jobs[1], *keys[0][0][1:])),
             with_variances=quantile != 0.5,
         )
+
+
+def corrected_median(median: Floats, corrections: Corrections) -> Floats:
+    """The medians times the exponential of their corrections."""
+    corrected = median * np.exp(np.clip(corrections.mean, -MAX_LOG_CORRECTION, MAX_LOG_CORRECTION))
+    return np.asarray(np.where(corrections.applies, corrected, median))
+
+
+def corrected_quantile(quantile: Floats, median: Floats, corrections: Corrections, level: float) -> Floats:
+    """The quantile at `level` that belongs to the corrected medians."""
+    z = NormalDist().inv_cdf(level)
+    log_ratio = corrections.sd_ratio * np.log(quantile / median)
+    width = np.copysign(np.sqrt(log_ratio**2 + z * z * corrections.extra_var), z)
+    corrected = corrected_median(median, corrections) * np.exp(width)
+    return np.asarray(np.where(corrections.applies, corrected, quantile))
+
+
+def corrected_matrix(
+    predicted: NDArray[np.float32], median: NDArray[np.float32], corrections: Corrections, level: float
+) -> NDArray[np.float32]:
+    """Return float32[v, n]: the corrected quantile at `level` of the wrapped model.
+
+    `median` is the median of the same prediction.
+    """
+    exact = median.astype(np.float64)
+    if level == 0.5:
+        return corrected_median(exact, corrections).astype(np.float32)
+    return corrected_quantile(predicted.astype(np.float64), exact, corrections, level).astype(np.float32)
+
+
+def measured_cells(
+    measured_neighbours: Mapping[WorkloadKey, Any], victims: list[WorkloadKey], neighbours: list[WorkloadKey]
+) -> NDArray[np.bool_]:
+    """bool[v, n]: pairs that the wrapped model answers by a measurement."""
+    measured = np.zeros((len(victims), len(neighbours)), dtype=bool)
+    columns = indices_by_workload(neighbours)
+    for i, victim in enumerate(victims):
+        for workload in measured_neighbours.get(victim, set()) & columns.keys():
+            measured[i, columns[workload]] = True
+    return measured

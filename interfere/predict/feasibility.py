@@ -6,16 +6,24 @@ With x = log((peak_i + peak_j) / capacity) and one effect per workload (0 for an
     P(fit) = 1 / (1 + exp(-(level + slope · x + effect[i] + effect[j]))),   slope ≤ 0
 
 so more memory never makes a pair more likely to fit. If no observed pair failed to fit, no model is fitted: the
-probability is then 1 up to the capacity and 0 above the capacity.
+probability is then 1 up to the capacity and 0 above the capacity. A report of more memory than a device has is no use
+of memory: it would keep the workload from being placed.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.devices import find_device_type
+from interfere.devices.gpus import GIB
+from interfere.records import MemoryUsage
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+# For device types whose memory is not known: the largest accelerators have 0.3 TiB, a host of CPU cores a few TiB.
+MAX_USAGE_BYTES = 8 * 1024 * GIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,3 +48,13 @@ class Feasibility:
 def fits_by_peak_sum(share: Floats) -> Floats:
     """Return elementwise 1 where the peaks fit the capacity (`share` ≤ 1), 0 where not, NaN where the share is NaN."""
     return np.where(np.isnan(share), np.nan, (share <= 1.0).astype(np.float64))
+
+
+def impossible_usage(usage: MemoryUsage) -> str:
+    """Return why a memory report cannot be true and what to do about it; "" for a plausible report."""
+    known = find_device_type(usage.device_type).memory_bytes
+    limit = MAX_USAGE_BYTES if math.isnan(known) else known
+    if usage.bytes <= limit:
+        return ""
+    sizes = f"{usage.bytes / GIB:.0f} GiB exceed the {limit / GIB:.0f} GiB of a {usage.device_type}"
+    return f"{sizes}: send bytes, of one device"

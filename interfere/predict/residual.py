@@ -4,11 +4,13 @@ The state is a pure fold over observation windows: equal windows in equal order 
 timestamps. `OnlineModel` wraps a `Predictor`; `interfere.predict.online.window_learning` learns from windows,
 `interfere.predict.online.belief` defines the learned state; `interfere.predict.corrected_predictions` applies it.
 
-Laws: a window never moves the prediction of its pair away from the observed slowdown, nor past it. Pairs that share no
-job with it keep their predictions, unless the window shows that the software stack of their device type has changed, or
-the model was never trained on that device type.
+Laws: a window by itself never moves the prediction of its pair away from the observed slowdown, nor past it. Pairs that
+share no job with it keep their predictions, unless the window shows that the software stack of their device type has
+changed, or the model was never trained on that device type. Every few windows of a device type, all its recent ones are
+explained together (`interfere.predict.field.smoothing`): then reporters, devices and jobs are told apart.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -27,6 +29,9 @@ from interfere.predict.teaching.probes import ProbeChoice, choose_probes
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Progress, ReporterWeight
 from interfere.sharing_modes import SharingMode
+
+# A device is told as odd where its jobs are slower by this much, and by so many standard deviations.
+LEAST_ODD, CERTAIN = math.log(1.1), 4.0
 
 
 class OnlineModel:
@@ -182,6 +187,28 @@ class OnlineModel:
     def drifting_workloads(self) -> tuple[str, ...]:
         """Return, sorted, the workloads whose recent windows suggest a change that is not yet confirmed."""
         return tuple(sorted({key[0] for key, history in self.state.histories.items() if history.is_changing}))
+
+    def reporter_factor(self, reporter: str) -> float:
+        """Return how many times as slow a reporter reports jobs as the other reporters of the same jobs do.
+
+        Of several domains, that in which it is furthest off.
+        """
+        found = [
+            nuisances.reporters[reporter].mean
+            for nuisances in self.state.nuisances.values()
+            if reporter in nuisances.reporters
+        ]
+        return math.exp(max(found, key=abs, default=0.0))
+
+    def odd_devices(self) -> tuple[tuple[str, str, float], ...]:
+        """Return (device, device type, how many times as slow jobs are there as on others of its type), sorted."""
+        found = {
+            (device, domain[0]): effect
+            for domain, nuisances in self.state.nuisances.items()
+            for device, effect in nuisances.devices.items()
+            if abs(effect.mean) > max(LEAST_ODD, CERTAIN * math.sqrt(effect.variance))
+        }
+        return tuple((*key, math.exp(effect.mean)) for key, effect in sorted(found.items(), key=lambda item: item[0]))
 
     def summary(self) -> dict[str, int]:
         """Return counts of observations, corrected jobs and pairs, and detected changes, for the GetModel call."""

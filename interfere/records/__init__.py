@@ -107,6 +107,7 @@ from interfere.records.served_model import ModelChange as ModelChange
 from interfere.records.served_model import ModelDomain as ModelDomain
 from interfere.records.served_model import ModelInfo as ModelInfo
 from interfere.records.served_model import ModelScore as ModelScore
+from interfere.records.served_model import OddDevice as OddDevice
 from interfere.records.served_model import OnlineState as OnlineState
 from interfere.records.served_model import ProfileSummary as ProfileSummary
 from interfere.records.served_model import ReporterState as ReporterState

@@ -44,6 +44,16 @@ class ReporterState:
     windows: int  # of its windows of pairs that count; older ones fade
     trust: float  # mean weight of its windows, between 0 and 1
     weight: float = 1.0  # that an operator gave to it: 0 mutes it
+    factor: float = 1.0  # how many times as slow it reports jobs as the other reporters of the same jobs do
+
+
+@record
+class OddDevice:
+    """A device on which jobs run slower or faster than the same jobs on other devices of its type."""
+
+    device: str
+    device_type: str
+    factor: float  # how many times as slow jobs are there
 
 
 @record
@@ -63,6 +73,7 @@ class OnlineState:
     reporters: tuple[ReporterState, ...] = ()  # that gave their names, sorted
     changed_domains: tuple[str, ...] = ()  # device type/mode whose software stack was found to have changed
     relearning: bool = False  # the log is learned again: a rollback or a profile is not in the answers yet
+    odd_devices: tuple[OddDevice, ...] = ()  # that slow their jobs, or are faster than others of their type
 
 
 @record

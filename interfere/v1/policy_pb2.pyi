@@ -1825,7 +1825,7 @@ class Score(_message.Message):
     def __init__(self, split: _Optional[str] = ..., model: _Optional[str] = ..., metric: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class OnlineState(_message.Message):
-    __slots__ = ("observations", "pending_solo", "solo_rates", "corrected_jobs", "corrected_pairs", "quarantined", "alarms", "frozen", "outcomes", "memory_usages", "reporters", "changed_domains", "relearning")
+    __slots__ = ("observations", "pending_solo", "solo_rates", "corrected_jobs", "corrected_pairs", "quarantined", "alarms", "frozen", "outcomes", "memory_usages", "reporters", "changed_domains", "relearning", "odd_devices")
     OBSERVATIONS_FIELD_NUMBER: _ClassVar[int]
     PENDING_SOLO_FIELD_NUMBER: _ClassVar[int]
     SOLO_RATES_FIELD_NUMBER: _ClassVar[int]
@@ -1839,6 +1839,7 @@ class OnlineState(_message.Message):
     REPORTERS_FIELD_NUMBER: _ClassVar[int]
     CHANGED_DOMAINS_FIELD_NUMBER: _ClassVar[int]
     RELEARNING_FIELD_NUMBER: _ClassVar[int]
+    ODD_DEVICES_FIELD_NUMBER: _ClassVar[int]
     observations: int
     pending_solo: int
     solo_rates: int
@@ -1852,19 +1853,32 @@ class OnlineState(_message.Message):
     reporters: _containers.RepeatedCompositeFieldContainer[ReporterState]
     changed_domains: _containers.RepeatedScalarFieldContainer[str]
     relearning: bool
-    def __init__(self, observations: _Optional[int] = ..., pending_solo: _Optional[int] = ..., solo_rates: _Optional[int] = ..., corrected_jobs: _Optional[int] = ..., corrected_pairs: _Optional[int] = ..., quarantined: _Optional[int] = ..., alarms: _Optional[int] = ..., frozen: _Optional[_Iterable[str]] = ..., outcomes: _Optional[int] = ..., memory_usages: _Optional[int] = ..., reporters: _Optional[_Iterable[_Union[ReporterState, _Mapping]]] = ..., changed_domains: _Optional[_Iterable[str]] = ..., relearning: _Optional[bool] = ...) -> None: ...
+    odd_devices: _containers.RepeatedCompositeFieldContainer[OddDevice]
+    def __init__(self, observations: _Optional[int] = ..., pending_solo: _Optional[int] = ..., solo_rates: _Optional[int] = ..., corrected_jobs: _Optional[int] = ..., corrected_pairs: _Optional[int] = ..., quarantined: _Optional[int] = ..., alarms: _Optional[int] = ..., frozen: _Optional[_Iterable[str]] = ..., outcomes: _Optional[int] = ..., memory_usages: _Optional[int] = ..., reporters: _Optional[_Iterable[_Union[ReporterState, _Mapping]]] = ..., changed_domains: _Optional[_Iterable[str]] = ..., relearning: _Optional[bool] = ..., odd_devices: _Optional[_Iterable[_Union[OddDevice, _Mapping]]] = ...) -> None: ...
+
+class OddDevice(_message.Message):
+    __slots__ = ("device", "device_type", "factor")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    FACTOR_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    device_type: str
+    factor: float
+    def __init__(self, device: _Optional[str] = ..., device_type: _Optional[str] = ..., factor: _Optional[float] = ...) -> None: ...
 
 class ReporterState(_message.Message):
-    __slots__ = ("reporter", "windows", "trust", "weight")
+    __slots__ = ("reporter", "windows", "trust", "weight", "factor")
     REPORTER_FIELD_NUMBER: _ClassVar[int]
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
     TRUST_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    FACTOR_FIELD_NUMBER: _ClassVar[int]
     reporter: str
     windows: int
     trust: float
     weight: float
-    def __init__(self, reporter: _Optional[str] = ..., windows: _Optional[int] = ..., trust: _Optional[float] = ..., weight: _Optional[float] = ...) -> None: ...
+    factor: float
+    def __init__(self, reporter: _Optional[str] = ..., windows: _Optional[int] = ..., trust: _Optional[float] = ..., weight: _Optional[float] = ..., factor: _Optional[float] = ...) -> None: ...
 
 class GetModelResponse(_message.Message):
     __slots__ = ("version", "model", "matrix_model", "fingerprint", "created_at", "workloads", "domains", "calibrated", "trained_on", "scores", "online", "server_version", "matrix_limit_pairs", "selected_by", "card")

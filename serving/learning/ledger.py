@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from interfere.errors import ConflictError, UnavailableError
-from interfere.predict.impossible_memory import impossible_usage
+from interfere.predict.feasibility import impossible_usage
 from interfere.predict.online.window_learning import LearningResult
 from interfere.predict.residual import OnlineModel
 from interfere.records import (

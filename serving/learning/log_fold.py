@@ -29,6 +29,7 @@ from interfere.records import (
     JobProfile,
     Observation,
     ObservationLog,
+    OddDevice,
     OnlineState,
     Progress,
     ReporterState,
@@ -68,6 +69,7 @@ def online_summary(model: OnlineModel, counts: Mapping[str, int], *, relearning:
             windows=round(record.window_count),
             trust=record.trust,
             weight=model.state.reporter_weights.get(name, 1.0),
+            factor=model.reporter_factor(name),
         )
         for name, record in sorted(model.state.reporters.items())
         if name
@@ -80,6 +82,7 @@ def online_summary(model: OnlineModel, counts: Mapping[str, int], *, relearning:
         reporters=reporters,
         changed_domains=tuple(sorted("/".join(key) for key, domain in model.state.domains.items() if domain.epoch)),
         relearning=relearning,
+        odd_devices=tuple(OddDevice(device=d, device_type=t, factor=f) for d, t, f in model.odd_devices()),
     )
 
 

@@ -47,6 +47,7 @@ from interfere.records import (
     ObservationAnswer,
     ObservationLog,
     ObservationResult,
+    OddDevice,
     OnlineState,
     Outcome,
     OutcomeKind,
@@ -675,10 +676,18 @@ models = st.builds(
         outcomes=counts,
         memory_usages=counts,
         reporters=tuples(
-            st.builds(ReporterState, reporter=names, windows=counts, trust=numbers(0.0, 1.0), weight=numbers(0.0, 1.0))
+            st.builds(
+                ReporterState,
+                reporter=names,
+                windows=counts,
+                trust=numbers(0.0, 1.0),
+                weight=numbers(0.0, 1.0),
+                factor=numbers(0.2, 5.0),
+            )
         ),
         changed_domains=tuples(names),
         relearning=st.booleans(),
+        odd_devices=tuples(st.builds(OddDevice, device=names, device_type=names, factor=numbers(0.2, 5.0))),
     ),
     server_version=words,
 )

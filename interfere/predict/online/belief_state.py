@@ -4,21 +4,21 @@ Law: every value is replaced, never changed in place, so a shallow copy of the d
 use without a lock, and restoring a snapshot undoes everything learned since.
 """
 
-import math
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple, Self
 
-from interfere.predict.online.change_points.job import JobHistory
+from interfere.predict.field.gaussian import Scales
+from interfere.predict.online.change_points import JobHistory
 from interfere.predict.online.noise import StreamKey, StreamNoise
 from interfere.predict.online.prior import Floats, WorkloadKey
 from interfere.predict.online.solo_rates import SoloKey, SoloRate
 from interfere.predict.online.unseen_device import Coordinates, DeviceBelief
-from interfere.records import NAN, Progress
+from interfere.records import Progress
 from interfere.sharing_modes import SharingMode
 
 DomainKey = tuple[str, SharingMode]  # device type, mode
-MIN_COMPARED = 6.0  # least number of windows compared with other reporters before a reporter's deviation is used
 USUAL_PAIR_VAR = 0.1**2  # of a pair's log observed - log predicted, where a correction is told without its jobs
 
 
@@ -41,6 +41,7 @@ class PairObservation:
     log_observed: float
     measured: bool = False  # True: the prediction is a measurement of this pair, which has no model error
     reporter: str = ""
+    device: str = ""  # the device instance that it ran on
     families: tuple[str, str] = ("", "")  # of victim and neighbour; "" where unknown
     weight: float = 1.0  # the operator's weight of the reporter, in (0, 1], times the pair's share of a group's window
     composition_var: float = 0.0  # variance of the error of composing a group from its pairs
@@ -114,33 +115,77 @@ class RecentWindow:
 class DomainBelief:
     """The posterior of a device type and mode: its noise, and the shift common to all of its jobs."""
 
-    noise_var: float  # of the log slowdown of one window; the median of all streams
-    usual_noise_var: float  # `noise_var` at the last test that found the software stack unchanged
+    noise_var: float  # of the log slowdown of one window; the median of all who report
     is_unseen: bool = False  # the model never saw this device type and mode
     epoch: int = 0  # number of changes of the software stack that were found
     mean: tuple[float, float] = (0.0, 0.0)  # constant, and factor of the predicted log slowdown
     covariance: tuple[float, float, float] = (0.0, 0.0, 0.0)  # variance, covariance, variance of the two
     window_count: int = 0
     pair_count: int = 0  # ordered pairs with windows
-    next_test: int = 0  # window count at which the next test for a change is due
-    test_interval: int = 8
-    is_suspect: bool = False  # True: the last test found a change, which the next test must confirm
+    smoothed_at: int = 0  # window count at the last smoothing
+    smoothing_interval: int = 16  # windows until the next one
+    contradictions: int = 0  # windows since then that were hardly believed
+    scales: Scales = field(default_factory=dict)  # of the prior variances, as the last smoothing learned them
     recent: tuple[RecentWindow, ...] = ()
+
+    @property
+    def drift_scale(self) -> float:
+        """Return how fast the levels of its jobs drift, relative to the usual."""
+        return self.scales.get("drift", 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class NuisanceEffect:
+    """Normal posterior of how much one reporter or device adds to the log slowdown of its windows."""
+
+    mean: float
+    variance: float
+
+
+NO_EFFECT = NuisanceEffect(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class NuisanceEffects:
+    """How much the reporters and devices of a domain add to its windows, as the last smoothing found."""
+
+    reporters: Mapping[str, NuisanceEffect] = field(default_factory=dict)
+    reporter_jobs: Mapping[tuple[str, str], NuisanceEffect] = field(default_factory=dict)
+    reporters_lately: Mapping[str, NuisanceEffect] = field(default_factory=dict)  # in their newest windows
+    devices: Mapping[str, NuisanceEffect] = field(default_factory=dict)
+    devices_lately: Mapping[str, NuisanceEffect] = field(default_factory=dict)
+    seen_by_two: frozenset[str] = frozenset()  # workloads that at least two reporters saw
+    on_two_devices: frozenset[str] = frozenset()
+
+    def of(self, observation: PairObservation) -> NuisanceEffect:
+        """Return what a window's reporter and device add to it; nothing where nobody else saw the job."""
+        workload, mean, variance = observation.victim[0], 0.0, 0.0
+        found = []
+        if workload in self.seen_by_two:
+            found += [
+                self.reporters.get(observation.reporter, NO_EFFECT),
+                self.reporter_jobs.get((observation.reporter, workload), NO_EFFECT),
+                self.reporters_lately.get(observation.reporter, NO_EFFECT),
+            ]
+        if workload in self.on_two_devices:
+            found += [
+                self.devices.get(observation.device, NO_EFFECT),
+                self.devices_lately.get(observation.device, NO_EFFECT),
+            ]
+        for effect in found:
+            mean, variance = mean + effect.mean, variance + effect.variance
+        return NuisanceEffect(mean, variance)
+
+
+NO_NUISANCES = NuisanceEffects()
 
 
 @dataclass(frozen=True, slots=True)
 class ReporterRecord:
-    """Agreement of one reporter's windows with the predictions and with other reporters; the sums decay."""
+    """How far the windows of one reporter were believed; the sums decay."""
 
     weight_sum: float = 0.0
     window_count: float = 0.0
-    deviation_sum: float = 0.0  # bounded squared deviations from other reporters of the same jobs
-    compared_count: float = 0.0  # windows of jobs on which other reporters reported too
-
-    @property
-    def mean_square_deviation(self) -> float:
-        """Return the mean squared deviation from other reporters of its jobs; NaN with too few compared windows."""
-        return self.deviation_sum / self.compared_count if self.compared_count >= MIN_COMPARED else math.nan
 
     @property
     def trust(self) -> float:
@@ -173,8 +218,8 @@ class BeliefState:
     down_weighted_count: int = 0
     alarm_count: int = 0  # changes of level that were found, of single jobs and of whole domains
     pair_count: int = 0
-    compared_count: int = 0  # windows that were compared with other reporters of their job
-    usual_deviation: float = NAN  # median over reporters of their mean squared deviations; NaN for too few
+    nuisances: dict[DomainKey, NuisanceEffects] = field(default_factory=dict)
+    anchors: dict[DomainKey, "BeliefState"] = field(default_factory=dict)  # before the first recent window of a domain
 
     def workloads(self) -> set[str]:
         """Return the names of all workloads with learned values or pending windows."""

@@ -35,6 +35,7 @@ from interfere.predict.online.belief_state import (
     Posterior,
     Update,
 )
+from interfere.predict.online.noise import USUAL_NOISE_VAR
 from interfere.predict.online.prior import Floats, ResidualPrior, RolePrior, WorkloadKey
 from interfere.predict.online.unseen_device import DeviceBelief, PairPoints
 from interfere.sharing_modes import SharingMode
@@ -98,6 +99,16 @@ class Effects:
             for role, covariances in (("victim", prior.as_victim), ("neighbour", prior.as_neighbour))
         }
 
+    def of_state(self, state: BeliefState) -> "Effects":
+        """Return the same prior with another state."""
+        other = Effects(self.prior, state, self._knows)
+        other._known_domains = self._known_domains
+        return other
+
+    def fresh_domain(self, key: DomainKey) -> DomainBelief:
+        """Return the belief about a domain without windows."""
+        return DomainBelief(noise_var=max(self.prior.noise_var, USUAL_NOISE_VAR), is_unseen=not self.knows(key))
+
     # --- one window -------------------------------------------------------------------------------------------------
 
     def expected(self, observation: PairObservation, domain: DomainBelief | None) -> Expectation:
@@ -115,7 +126,7 @@ class Effects:
                 error_mean += float(features @ posterior.mean) if posterior else 0.0
                 error_var += float(features @ covariance @ features)
         if domain and domain.is_unseen:
-            of_device = self.of_unseen_device(observation).expected(_points(observation))
+            of_device = self.of_unseen_device(observation).expected(points_of(observation))
             error_mean, error_var = error_mean + float(of_device[0][0]), error_var + float(of_device[1][0])
         shift_mean, shift_var = shifts.expected_shift(self.state, observation, domain)
         effects_var = error_var + shift_var
@@ -151,7 +162,7 @@ class Effects:
         if domain.is_unseen:
             self.state.unseen_devices[shifts.domain_of(observation.victim)] = self.of_unseen_device(
                 observation
-            ).learned(_points(observation), of_effects.gain, of_effects.shrink)
+            ).learned(points_of(observation), of_effects.gain, of_effects.shrink)
         # 3. The shifts.
         domain = shifts.learn_shift(self.state, observation, domain, of_effects)
         # 4. The pair.
@@ -161,7 +172,7 @@ class Effects:
             observation.log_predicted
         )
         remaining += update.forgetting * FORGETTING * max(pair_var - remaining, 0.0)
-        is_new = self._keep_evidence(
+        is_new = self.keep_evidence(
             observation, after.evidence(before.mean + before.variance * update.gain, remaining, domain.epoch)
         )
         return replace(domain, pair_count=domain.pair_count + 1) if is_new else domain
@@ -187,7 +198,7 @@ class Effects:
         of_effects = self.of_pair(observation, domain)
         belief = replace(belief, error_mean=of_effects.error_mean, effects_var=of_effects.effects_var)
         variance = max(belief.variance, variance, shifts.CHANGED_LEVEL_VAR)
-        self._keep_evidence(observation, belief.evidence(belief.mean + change, variance, domain.epoch))
+        self.keep_evidence(observation, belief.evidence(belief.mean + change, variance, domain.epoch))
 
     def _share_of_new_level(self, observation: PairObservation, domain: DomainBelief, variance: float) -> float:
         """Return the weight of a pair's new level, of this variance, relative to its former level.
@@ -217,7 +228,7 @@ class Effects:
             )
         )
 
-    def _keep_evidence(self, observation: PairObservation, evidence: PairEvidence) -> bool:
+    def keep_evidence(self, observation: PairObservation, evidence: PairEvidence) -> bool:
         """Replace the evidence of a window's pair and return whether the pair had no evidence before."""
         of_victim = self.state.pairs.get(observation.victim, NO_PAIRS)
         neighbour = observation.neighbour[0]
@@ -281,7 +292,7 @@ def later_variance(evidence: PairEvidence, shift_var: float, scale: float, domai
     return max(shift_var - evidence.shift_var, 0.0) + of_epoch
 
 
-def _points(observation: PairObservation) -> PairPoints:
+def points_of(observation: PairObservation) -> PairPoints:
     return PairPoints.of_pair(observation.coordinates, observation.log_predicted)
 
 

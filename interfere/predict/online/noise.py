@@ -5,15 +5,11 @@ A stream's variance is an inverse-gamma posterior whose prior is the noise of th
     noise = (PRIOR_WINDOWS · domain + Σ decay · share) / (PRIOR_WINDOWS + Σ decay)
 
 where a window's share is the expectation of its squared noise given its error, bounded by `MAX_SHARE_RATIO` times the
-variance so far and by `MAX_SHARE`. The noise of the domain is the median over its reporters, or over its streams where
-it has one or two: each has one vote however many windows it sends.
+variance so far and by `MAX_SHARE`. The noise of the domain is the median over all who report, learned by smoothing.
 """
 
 import math
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from interfere.predict.online.prior import WorkloadKey
 
@@ -26,10 +22,6 @@ DECAY = 0.99  # per window of the stream: about its last hundred windows count
 PRIOR_WINDOWS = 4.0  # windows that the domain's noise counts for; also bounds how unlikely a first window can look
 MIN_SHARE, MAX_SHARE = 1e-6, 4.0  # squared log error: a window twice e off tells no more about noise
 MAX_SHARE_RATIO = 100.0  # one window raises the variance of a new stream by no more than this
-MIN_VOTE_WINDOWS = 3.0  # windows after which a stream votes on the noise of its domain
-MIN_VOTERS = 3  # reporters: of two that disagree, nobody can tell which is usual
-MIN_REPORTER_WINDOWS = 20.0  # of one of them: fewer do not tell noise from a change of the software stack
-VOTE_INTERVAL = 32  # windows of the domain between two counts of the votes
 DEGREES_OF_FREEDOM = 4.0  # of Student's t for the errors: 3-5 is usual for contaminated normal errors (Lange 1989)
 _LOG_NORMALISER = math.lgamma(2.5) - math.lgamma(2.0) - 0.5 * math.log(DEGREES_OF_FREEDOM * math.pi)
 
@@ -63,22 +55,3 @@ def student_log_density(error: float, variance: float) -> float:
     """Log density of Student's t with `DEGREES_OF_FREEDOM` and scale² = variance."""
     tail = math.log1p(error * error / (DEGREES_OF_FREEDOM * variance))
     return _LOG_NORMALISER - 0.5 * math.log(variance) - 0.5 * (DEGREES_OF_FREEDOM + 1.0) * tail
-
-
-def domain_noise(streams_by_reporter: Collection[Sequence[StreamNoise]], domain_var: float) -> float:
-    """Return the noise variance of a domain: the median over its streams that have enough windows.
-
-    With `MIN_VOTERS` reporters or more, it is the median over the reporters, each with all of its windows together, and
-    so many of them must have sent enough windows. Without enough votes it stays `domain_var`.
-    """
-    if len(streams_by_reporter) < MIN_VOTERS:
-        streams = [stream for of_reporter in streams_by_reporter for stream in of_reporter]
-    else:
-        streams = [
-            StreamNoise(sum(each.share_sum for each in streams), sum(each.window_count for each in streams))
-            for streams in streams_by_reporter
-        ]
-    several = len(streams_by_reporter) >= MIN_VOTERS
-    least = MIN_REPORTER_WINDOWS if several else MIN_VOTE_WINDOWS * DECAY**3
-    votes = [stream.variance(domain_var) for stream in streams if stream.window_count >= least]
-    return float(np.median(votes)) if len(votes) >= (MIN_VOTERS if several else 1) else domain_var

@@ -4,9 +4,9 @@ The shift of a pair's log slowdown is ::
 
     constant + factor · log ŝ + of both families + own[victim] + harm[neighbour]
 
-The first three belong to an epoch of the domain (device type and mode), which `change_points.domain` finds: before the
+The first three belong to an epoch of the domain (device type and mode), which `smoothing` finds: before the
 first such change they are exactly 0. `own` and `harm` drift by themselves a little with every window, and by much where
-`change_points.job` finds that a job has changed. The terms are updated as if they were independent before each window.
+`change_points` finds that a job has changed. The terms are updated as if they were independent before each window.
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ EPOCH_OWN_VAR, EPOCH_HARM_VAR, EPOCH_FAMILY_VAR = 0.2**2, 0.15**2, 0.1**2
 EPOCH_CONSTANT_VAR, EPOCH_FACTOR_VAR = 0.15**2, 0.35**2
 EPOCH_PAIR_VAR = 0.05**2  # of one pair, that no effect of its jobs explains
 # Drift per window. With a noise of .05 the belief then follows a ramp of .5 % a window with a lag of 6 %.
-OWN_DRIFT, HARM_DRIFT = 2e-5, 2e-6
+OWN_DRIFT, HARM_DRIFT = 4e-6, 4e-7
 CHANGED_LEVEL_VAR = 0.1**2  # least variance of a job's own shift after its level changed
 FACTOR_RANGE = (0.0, 1.5)  # of the log slowdown that the factor multiplies
 
@@ -94,7 +94,7 @@ def learn_shift(state: BeliefState, observation: PairObservation, domain: Domain
     ):
         table[key] = LevelShift(
             mean + variance * update.gain,
-            variance - update.shrink * variance**2 + update.forgetting * drift,
+            variance - update.shrink * variance**2 + update.forgetting * drift * domain.drift_scale,
             domain.epoch,
         )
     if not domain.epoch:

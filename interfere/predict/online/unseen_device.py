@@ -60,6 +60,12 @@ class PairPoints:
         victim, neighbour = (np.array([each], dtype=np.float64) for each in coordinates)
         return cls(victim, neighbour, np.array([log_predicted]))
 
+    @classmethod
+    def concatenated(cls, points: Sequence["PairPoints"]) -> "PairPoints":
+        """Return the inputs of all pairs of several lists."""
+        names = ("victims", "neighbours", "log_predicted")
+        return cls(*(np.concatenate([getattr(each, name) for each in points]) for name in names))
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceBelief:
@@ -72,7 +78,7 @@ class DeviceBelief:
 
     def expected(self, points: PairPoints) -> tuple[Floats, Floats]:
         """Return the mean and variance of the model's error on pairs, float64[p] each."""
-        projection, remaining = self._project(points)
+        projection, remaining = self.project(points)
         variance = np.einsum("pm,mk,pk->p", projection, self.covariance, projection) + remaining
         return projection @ self.mean, variance
 
@@ -81,15 +87,23 @@ class DeviceBelief:
 
         `gain` and `shrink` are the fields of the window's `Update`.
         """
-        projection, remaining = self._project(point)
+        projection, remaining = self.project(point)
         if remaining[0] > MIN_NEW_VAR and len(self.mean) < MAX_BASIS:
             grown = self._with_basis_pair(point, projection[0], float(remaining[0]))
             return grown._conditioned(grown.covariance[-1], gain, shrink)
         return self._conditioned(self.covariance @ projection[0], gain, shrink)
 
-    def _project(self, points: PairPoints) -> tuple[Floats, Floats]:
-        """Return the weights of the basis functions, float64[p, m], and the conditional variance given the basis,
-        float64[p]."""
+    def with_basis(self, points: Sequence[PairPoints]) -> "DeviceBelief":
+        """Return the same posterior with these pairs in the basis, as far as they are new to it and there is room."""
+        belief = self
+        for point in points:
+            projection, remaining = belief.project(point)
+            if remaining[0] > MIN_NEW_VAR and len(belief.mean) < MAX_BASIS:
+                belief = belief._with_basis_pair(point, projection[0], float(remaining[0]))
+        return belief
+
+    def project(self, points: PairPoints) -> tuple[Floats, Floats]:
+        """Return the weights of the basis functions, float64[p, m], and the conditional variance, float64[p]."""
         cross = _kernel(points, self.basis)
         projection = cross @ self.inverse
         prior_var = CONSTANT_VAR + 2.0 * MAIN_VAR + BOTH_VAR + (FACTOR_VAR + 2.0 * SLOPE_VAR) * points.x**2
@@ -107,12 +121,7 @@ class DeviceBelief:
         covariance[:-1, :-1], covariance[-1, :-1], covariance[:-1, -1] = self.covariance, cross, cross
         covariance[-1, -1] = variance
         return DeviceBelief(
-            PairPoints(
-                *(
-                    np.concatenate([getattr(self.basis, name), getattr(point, name)])
-                    for name in ("victims", "neighbours", "log_predicted")
-                )
-            ),
+            PairPoints.concatenated((self.basis, point)),
             inverse + np.outer(scaled, scaled),
             np.append(self.mean, float(projection @ self.mean)),
             covariance,

@@ -124,6 +124,7 @@ class WindowLearner:
                 log_observed=math.log(slowdown),
                 measured=base.measured,
                 reporter=window.reporter,
+                device=window.device_id,
                 families=base.families,
                 weight=self._operator_weight(window),
                 coordinates=base.coordinates,

@@ -8,10 +8,7 @@ Law 1: a single window never decides. Law 2: where other reporters lately report
 not decide, however often it repeats itself; what others reported long ago no longer counts.
 """
 
-import math
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from statistics import median
 
 from interfere.predict.online.noise import student_log_density, student_weight
 
@@ -23,7 +20,6 @@ REPORTER_DECAY = 0.98  # per window of the job by another reporter
 MAX_REPORTER_WINDOWS = 25.0  # windows of a reporter that count, so that it is outdated after 80 windows by others
 MIN_REPORTER_WINDOWS = 5.0  # windows of another reporter that count as a contradiction
 MAX_REPORTERS = 16  # followed for one job
-LEVEL_SHARE = 0.2  # of a window in its reporter's level of the job: its last five windows count
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +67,15 @@ NO_CHANGE = LevelTest()
 
 @dataclass(frozen=True, slots=True)
 class JobHistory:
-    """What each reporter of one job says: its test for a change, how many late windows it sent, and their level."""
+    """What each reporter of one job says: its test for a change, and how many late windows it sent."""
 
     tests: dict[str, LevelTest] = field(default_factory=dict)
     window_counts: dict[str, float] = field(default_factory=dict)
-    levels: dict[str, float] = field(default_factory=dict)  # mean log slowdown beyond the prediction, by reporter
-
-    def deviation(self, reporter: str, level: float) -> float:
-        """Return a window's level minus the median level of the job's other reporters; NaN without another reporter."""
-        others = [mean for name, mean in self.levels.items() if name != reporter]
-        return level - median(others) if others else math.nan
 
     def with_window(
-        self, reporter: str, error: float, prediction_var: float, noise_var: float, neighbour: str, level: float
+        self, reporter: str, error: float, prediction_var: float, noise_var: float, neighbour: str
     ) -> "JobHistory":
-        """The history after one window of a reporter.
-
-        `level` is the window's log observed - log predicted, less the harm of the neighbour.
-        """
+        """The history after one window of a reporter."""
         test = self.tests.get(reporter, NO_CHANGE).with_window(error, prediction_var, noise_var, neighbour)
         counts = {
             name: count * (REPORTER_DECAY if name != reporter else 1.0) for name, count in self.window_counts.items()
@@ -97,23 +84,17 @@ class JobHistory:
         if len(counts) > MAX_REPORTERS:
             counts.pop(min((name for name in counts if name != reporter), key=lambda name: counts[name]))
         tests = {name: each for name, each in self.tests.items() if name in counts} | {reporter: test}
-        mean = self.levels.get(reporter, level)
-        share = max(1.0 / counts[reporter], LEVEL_SHARE)
-        levels = {name: each for name, each in self.levels.items() if name in counts}
-        return JobHistory(tests, counts, levels | {reporter: mean + share * (level - mean)})
+        return JobHistory(tests, counts)
 
-    def agreed_change(self, reporter: str, distrusted: Collection[str] = ()) -> LevelTest | None:
-        """The test of a reporter when it has won and at least half of the other late reporters lean to a change.
-
-        `distrusted` reporters have no say.
-        """
+    def agreed_change(self, reporter: str) -> LevelTest | None:
+        """The test of a reporter when it has won and at least half of the other late reporters lean to a change."""
         test = self.tests.get(reporter, NO_CHANGE)
         if not test.has_changed:
             return None
         others = [
             self.tests[name].log_ratio > 0.0
             for name, count in self.window_counts.items()
-            if name != reporter and count >= MIN_REPORTER_WINDOWS and name not in distrusted
+            if name != reporter and count >= MIN_REPORTER_WINDOWS
         ]
         return test if 2 * sum(others) >= len(others) else None
 

@@ -1,0 +1,1 @@
+"""The field over ordered pairs: rows explained by Gaussian terms, and the smoothing of recent windows with it."""

@@ -1,1 +1,0 @@
-"""Tests for a change of level: of one job, and of a whole device type."""
