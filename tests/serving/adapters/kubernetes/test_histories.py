@@ -25,6 +25,7 @@ from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, CL
 from tests.serving.adapters.kubernetes.control_plane.memory import Memory
 from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInScheduler
 from tests.serving.adapters.kubernetes.facts import DEVICE_TYPE, DRIVER, GIB, node, pod, resource_slice, settings
+from tests.waiting import PATIENCE_S
 
 Row = dict[str, Any]
 HISTORIES = int(os.environ.get("HISTORIES", "60"))
@@ -129,7 +130,7 @@ def check(company: list[Row], slowdown: dict[tuple[str, str], float], told: str)
 
 def test_no_history_gives_a_gpu_past_a_cap_or_a_seat(policy_server: RunningServer) -> None:
     shared = waited = 0
-    with PolicyClient(policy_server.address) as client:
+    with PolicyClient(policy_server.address, timeout_s=PATIENCE_S) as client:
         asked = [(victim, other) for victim in WORKLOADS for other in WORKLOADS]
         jobs = [name for pair in asked for name in pair]
         pairs = [(2 * k, 2 * k + 1) for k in range(len(asked))]

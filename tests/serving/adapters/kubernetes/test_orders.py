@@ -29,6 +29,7 @@ from tests.serving.adapters.kubernetes.control_plane.scheduler import StandInSch
 from tests.serving.adapters.kubernetes.facts import DRIVER, node, pod, resource_slice, settings
 from tests.serving.adapters.kubernetes.test_histories import HISTORIES
 from tests.serving.adapters.kubernetes.test_templates import template, templated
+from tests.waiting import PATIENCE_S
 
 WINDOW_S, SLACK_S, STEP_S, CRON_S = 60.0, 10.0, 5.0, 60.0
 CHOSEN = settings(window_s=WINDOW_S, start_s=30.0)
@@ -156,6 +157,6 @@ def test_no_order_of_parts_and_acts_leaves_a_pod_waiting(policy_server: RunningS
     orders = [Order(*each) for each in itertools.product(KINDS, PRESENT, PRESENT, ACTS)]
     assert len(orders) == 1024
     chosen = orders if HISTORIES >= 1_000 else random.Random(0).sample(orders, SAMPLE)
-    with PolicyClient(policy_server.address) as client:
+    with PolicyClient(policy_server.address, timeout_s=PATIENCE_S) as client:
         failures = [each for order in chosen for each in run(order, client)]
     assert not failures, f"{len(failures)} of {len(chosen)} orders: {failures[:3]}"
