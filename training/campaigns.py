@@ -6,8 +6,8 @@ Where they differ, the older row s of victim i beside neighbour j on device type
 
     log s' = log s + level[d] + slope[d] · (log s - mean) + family[i] + own[i] + own[d, i] + from[j] + from[d, j]
 
-a Bayesian linear regression of the differences with zero-mean normal effects (Rasmussen & Williams, ch. 2.1); its noise
-and the scale of its effects maximise the marginal likelihood on a small grid. A translated row weighs by the variance
+with zero-mean normal effects, whose variances and noise are learned: the differences are rows of the field
+(`interfere.predict.field.gaussian`). A translated row weighs by the variance
 of its translation; it trains, but it is never a test, never published as a measurement, and never trusted by the gate.
 Measured rows that name no campaign are older than the windows since a change of the stack, which the log of a server
 shows (`interfere.training.site_log`), and are pooled with any other campaign.
@@ -22,6 +22,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.predict.field.gaussian import ABSENT, Posterior, Rows, Term, learn_variances
 from interfere.training.dataset import NOISE_FLOOR, Dataset
 
 MIN_COMPARED = 20  # rows; as many calibrate a new device type
@@ -38,7 +39,8 @@ PRIOR_SD = {
     "from": 0.1,
     "from on device": 0.1,
 }
-SCALES, NOISES = (0.25, 0.5, 1.0, 2.0), (0.02, 0.04, 0.06, 0.09, 0.13, 0.2)  # the grid of the search
+PRIOR_NOISE = 0.06  # of log slowdown
+PRIOR_GROUPS, ROUNDS = 3.0, 4  # of learning the variances from the compared rows
 ADDITIVE_SHRINKAGE = 1.0  # ridge of the older campaign's own prediction, in rows
 
 Floats = NDArray[np.float64]
@@ -152,16 +154,17 @@ def _align(
     if relation.median_difference <= max(MAX_MEDIAN_DIFFERENCE, 1.5 * own_error):
         return result, replace(relation, relation=Relation.SAME)
     # 2. Fit the translation on them, and translate the older rows.
-    fitted = _fit(dataset, new[known], expected[known])
-    shift, variance = fitted.shift(dataset, old)
+    fitted, centre = _fit(dataset, new[known], expected[known])
+    shift, variance = _shift(fitted, centre, dataset, old)
+    noise_var = float(fitted.rows.noise_var.mean())
     log_slowdown, weight, aligned = result.log_slowdown.copy(), result.weight.copy(), result.aligned.copy()
     log_slowdown[old] = dataset.log_slowdown[old] + shift
-    weight[old] *= NOISE_FLOOR**2 / (NOISE_FLOOR**2 + variance + fitted.noise**2)
+    weight[old] *= NOISE_FLOOR**2 / (NOISE_FLOOR**2 + variance + noise_var)
     aligned[old] = True
     lower, upper = result.lower.copy(), result.upper.copy()
     lower[old], upper[old] = dataset.lower[old] * np.exp(shift), dataset.upper[old] * np.exp(shift)
     result = replace(result, log_slowdown=log_slowdown, weight=weight, aligned=aligned, lower=lower, upper=upper)
-    return result, replace(relation, relation=Relation.TRANSLATED, noise=fitted.noise)
+    return result, replace(relation, relation=Relation.TRANSLATED, noise=math.sqrt(noise_var))
 
 
 def _expected_by(dataset: Dataset, old: Ints, new: Ints) -> tuple[Floats, NDArray[np.bool_]]:
@@ -220,76 +223,51 @@ def _own_error(dataset: Dataset, old: Ints) -> float:
     return float(np.median(np.concatenate(errors)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Translation:
-    """The posterior of the effects in row space: `n` compared rows, `u` effects."""
-
-    regressors: Floats  # float64[n, u], times the prior standard deviation of each effect
-    vectors: Floats  # float64[n, n]: eigenvectors of regressors · regressorsᵀ
-    values: Floats  # float64[n]: variances along them, noise included
-    target: Floats  # float64[n]: differences along them
-    scale: float  # of the prior standard deviations
-    noise: float
-    centre: float  # of log slowdown, where the slopes are 0
-
-    def shift(self, dataset: Dataset, rows: Ints) -> tuple[Floats, Floats]:
-        """Return how far the newer log slowdown of rows lies above the older one, and the variance of that without
-        noise.
-        """
-        regressors = self.scale * _design(dataset, rows, dataset.log_slowdown[rows] - self.centre)
-        shared = self.scale * (regressors @ self.regressors.T) @ self.vectors
-        variance = (regressors**2).sum(axis=1) - (shared**2 / self.values).sum(axis=1)
-        return shared @ (self.target / self.values), np.maximum(variance, 0.0)
-
-
-def _fit(dataset: Dataset, rows: Ints, expected: Floats) -> _Translation:
-    """Return the translation of `expected` to the labels of `rows`, at the most likely scale and noise."""
+def _fit(dataset: Dataset, rows: Ints, expected: Floats) -> tuple[Posterior, float]:
+    """Return what tells the labels of `rows` from what the older campaign `expected`, and where its slopes are 0."""
     kept = np.sort(np.random.default_rng(0).permutation(len(rows))[:MAX_COMPARED])
     rows, expected = rows[kept], expected[kept]
     centre = float(expected.mean())
-    regressors = _design(dataset, rows, expected - centre)
-    eigenvalues, vectors = np.linalg.eigh(regressors @ regressors.T)
-    target = vectors.T @ (dataset.log_slowdown[rows] - expected)
-
-    def evidence(scale: float, noise: float) -> float:
-        """Log marginal likelihood up to a constant (Rasmussen & Williams, eq. 2.30)."""
-        values = scale**2 * np.maximum(eigenvalues, 0.0) + noise**2
-        return float(-0.5 * np.sum(target**2 / values + np.log(values)))
-
-    scale, noise = max(((scale, noise) for scale in SCALES for noise in NOISES), key=lambda pair: evidence(*pair))
-    return _Translation(
-        regressors=regressors,
-        vectors=vectors,
-        values=scale**2 * np.maximum(eigenvalues, 0.0) + noise**2,
-        target=target,
-        scale=scale,
-        noise=noise,
-        centre=centre,
+    compared = Rows(
+        values=dataset.log_slowdown[rows] - expected,
+        noise_var=np.full(len(rows), PRIOR_NOISE**2),
+        weights=np.ones(len(rows)),
     )
+    everybody = np.zeros(len(rows), dtype=np.int64)
+    return learn_variances(compared, _terms(dataset, rows, expected - centre), rounds=ROUNDS, sources=everybody), centre
 
 
-def _design(dataset: Dataset, rows: Ints, centred: Floats) -> Floats:
-    """Return the regressors of rows, float64[p, u], each times the prior standard deviation of its effect."""
+def _shift(fitted: Posterior, centre: float, dataset: Dataset, rows: Ints) -> tuple[Floats, Floats]:
+    """Return by how much the newer log slowdown of rows is larger than the older one, and its variance, noise apart."""
+    terms = _terms(dataset, rows, dataset.log_slowdown[rows] - centre)
+    return fitted.predict({term.name: (term.groups, term.loadings) for term in terms})
+
+
+def _terms(dataset: Dataset, rows: Ints, centred: Floats) -> list[Term]:
+    """Return the terms of the translation: effects of the domain, the family, and the jobs, also on one domain."""
     domains, jobs = len(dataset.domains), len(dataset.workloads)
     families = sorted(set(dataset.families) - {""})
-    family = np.array([-1, *(families.index(name) if name else -1 for name in dataset.families)])
+    family = np.array([ABSENT, *(families.index(name) if name else ABSENT for name in dataset.families)])
     domain, victim, neighbour = dataset.domain[rows], dataset.rows.victim[rows] - 1, dataset.rows.neighbour[rows] - 1
     blocks = (
-        ("level", domain, domains, 1.0),
+        ("level", domain, domains, np.ones(len(rows))),
         ("slope", domain, domains, centred),
-        ("family", family[victim + 1], len(families), 1.0),
-        ("own", victim, jobs, 1.0),
-        ("own on device", domain * jobs + victim, domains * jobs, 1.0),
-        ("from", neighbour, jobs, 1.0),
-        ("from on device", domain * jobs + neighbour, domains * jobs, 1.0),
+        ("family", family[victim + 1], max(len(families), 1), np.ones(len(rows))),
+        ("own", victim, jobs, np.ones(len(rows))),
+        ("own on device", domain * jobs + victim, domains * jobs, np.ones(len(rows))),
+        ("from", neighbour, jobs, np.ones(len(rows))),
+        ("from on device", domain * jobs + neighbour, domains * jobs, np.ones(len(rows))),
     )
-    columns: list[Floats] = []
-    for name, index, width, value in blocks:
-        block = np.zeros((len(rows), width))
-        used = index >= 0
-        block[np.flatnonzero(used), index[used]] = PRIOR_SD[name] * np.broadcast_to(value, len(rows))[used]
-        columns.append(block)
-    return np.concatenate(columns, axis=1)
+    return [
+        Term(
+            name=name,
+            groups=groups,
+            loadings=loadings[:, None],
+            covariance=np.full((count, 1, 1), PRIOR_SD[name] ** 2),
+            prior_groups=PRIOR_GROUPS,
+        )
+        for name, groups, count, loadings in blocks
+    ]
 
 
 def alignment_texts(relations: Sequence[CampaignRelation]) -> list[str]:
