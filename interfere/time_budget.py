@@ -4,7 +4,8 @@ The budget is CPU time of the planning thread, so that a busy machine does not m
 is wall time, and ends the decision too.
 
 Law: an unlimited budget never reads a clock, so a decision with an unlimited budget is a pure function of its inputs.
-An interrupted decision gives no answer.
+An interrupted decision gives no answer. Searches are limited by what they do (nodes, columns, rounds), so a decision
+that no budget has cut is the same whenever it is made: `was_cut` says which are not.
 """
 
 import math
@@ -12,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+
+LEAST_WALL_S = 0.05  # of a budget, before which its contention is not known
 
 _interruption: ContextVar[Callable[[], None]] = ContextVar("interruption", default=lambda: None)
 
@@ -35,13 +38,17 @@ def check_interruption() -> None:
 class TimeBudget:
     """Time that is left for a search, counted from the moment it was made."""
 
-    __slots__ = ("_end_s", "_wall_end_s", "limit_s")
+    __slots__ = ("_began_s", "_end_s", "_wall_end_s", "_whole", "limit_s", "was_cut")
 
     def __init__(self, limit_s: float = math.inf, *, wall_limit_s: float = math.inf) -> None:
         """`limit_s`: CPU seconds of this thread, `wall_limit_s`: seconds on the wall; NaN or infinity for no limit."""
         self.limit_s = math.inf if math.isnan(limit_s) else limit_s
         self._end_s = time.thread_time() + self.limit_s if self.limit_s < math.inf else math.inf
         self._wall_end_s = time.monotonic() + wall_limit_s if wall_limit_s < math.inf else math.inf
+        # Seconds of CPU and on the wall when it was made; no clock is read without a limit.
+        self._began_s = (time.thread_time(), time.monotonic()) if self._end_s < math.inf else (0.0, 0.0)
+        self._whole: TimeBudget | None = None  # of which this one is a share
+        self.was_cut = False  # whether a search has ended early for lack of time, in a share of it too
 
     @property
     def unlimited(self) -> bool:
@@ -50,9 +57,19 @@ class TimeBudget:
 
     @property
     def expired(self) -> bool:
-        """Whether no time is left. Raises where the search is interrupted."""
+        """Whether no time is left; the search that asks then ends early. Raises where the search is interrupted."""
         check_interruption()
-        return self.remaining_s <= 0.0
+        if self.remaining_s > 0.0:
+            return False
+        self.cut()
+        return True
+
+    def cut(self) -> None:
+        """Remember that a search ends early for lack of time."""
+        budget: TimeBudget | None = self
+        while budget is not None:
+            budget.was_cut = True
+            budget = budget._whole
 
     @property
     def remaining_s(self) -> float:
@@ -61,11 +78,24 @@ class TimeBudget:
         wall_s = self._wall_end_s - time.monotonic() if self._wall_end_s < math.inf else math.inf
         return max(0.0, min(cpu_s, wall_s))
 
+    @property
+    def remaining_wall_s(self) -> float:
+        """Return the seconds on the wall that what is left takes, if the thread goes on to get as much of a processor.
+
+        For a solver that limits its time on the wall alone: on a busy machine it would stop long before its CPU time.
+        """
+        cpu_s, wall_s = time.thread_time() - self._began_s[0], time.monotonic() - self._began_s[1]
+        contention = max(1.0, (wall_s + LEAST_WALL_S) / (cpu_s + LEAST_WALL_S))
+        left_s = max(0.0, self._end_s - time.thread_time()) * contention
+        return max(0.0, min(left_s, self._wall_end_s - time.monotonic()))
+
     def share(self, fraction: float) -> "TimeBudget":
         """Return a budget of that fraction of the time that is left."""
         if self.unlimited:
             return self
-        return TimeBudget(fraction * self.remaining_s)
+        part = TimeBudget(fraction * self.remaining_s)
+        part._whole, part._began_s = self, self._began_s
+        return part
 
 
 UNLIMITED = TimeBudget()

@@ -148,7 +148,8 @@ def solve_integer_program(
     highs.setOptionValue("mip_feasibility_tolerance", 1e-9)
     highs.setOptionValue("mip_max_nodes", max_nodes)
     if not budget.unlimited:
-        highs.setOptionValue("time_limit", budget.remaining_s)  # the heuristics of HiGHS call nobody back
+        # The heuristics of HiGHS call nobody back; its own limit is on the wall.
+        highs.setOptionValue("time_limit", budget.remaining_wall_s)
         highs.cbMipInterrupt += interrupt(budget)
         highs.cbSimplexInterrupt += interrupt(budget)
     place = {column: k for k, column in enumerate(columns.tolist())}
@@ -157,6 +158,8 @@ def solve_integer_program(
         highs.setSolution(len(at), np.array(at, dtype=np.int32), start.count.astype(np.float64))
     highs.run()
     status, info = highs.getModelStatus(), highs.getInfo()
+    if status == HighsModelStatus.kTimeLimit:
+        budget.cut()
     if status == HighsModelStatus.kInfeasible:
         return None, np.inf
     bound = float(info.mip_dual_bound) * scale

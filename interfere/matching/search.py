@@ -233,7 +233,7 @@ class LevelSearch:
         """Solve integer programs over the columns that a better placement could use, a small set of columns first."""
         if len(self.problem.host) > LARGE:
             self._budget = self._budget.share(SHARE_OF_CLOSING)
-        if self._budget.expired or self.prices is None or self.is_proved:
+        if self.prices is None or self.is_proved or self._budget.expired:
             return
         if self.problem.patterns is not None:
             gap = self.value - self.linear_bound

@@ -123,6 +123,7 @@ def decide(
         plan,
         actions=mark_accepted(tell_assumed_modes(actions, context), ledger.accepted_deadlines),
         resolve_at_s=next_decision_s(context, changes, ledger.promises, slowdown_of),
+        stopped_by="time budget" if context.budget.was_cut else "",
     )
     return ScopeDecision(plan=plan, ledger=ledger, promises=promises, deadlines=deadlines)
 

@@ -76,8 +76,6 @@ def plan_assignment(
     migrations, of_job, starts = list[Migration](), dict[str, Destination](), list[AssignedStart]()
     queue, may_move = list(waiting), ActionKind.MOVE in context.limits.allowed
     for device_class, devices in open_devices(context, closed_devices).items() if may_move else ():
-        if context.budget.expired:
-            break
         assignment = _ClassAssignment.of(device_class, devices, queue, free_devices, context)
         if assignment is None:
             continue
@@ -216,7 +214,7 @@ class _ClassAssignment:
         devices = [*occupied, *[device for device in devices if not device.residents][: max(0, free_devices)]]
         residents = [job for device in occupied for job in device.residents]
         may_move = _may_move if rematches else may_leave
-        if not any(may_move(job, device_class) for job in residents):
+        if not any(may_move(job, device_class) for job in residents) or context.budget.expired:
             return None
         # A job that waits although a device is empty waits for a reason; it gets no vacated one.
         places = 2 * len(devices) - len(residents) if rematches else len(occupied) if devices == occupied else 0

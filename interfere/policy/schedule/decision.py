@@ -95,7 +95,6 @@ def _searched(
         serve_schedule(moment, found.schedule, instance, context),
         chosen_because=found.chosen_because,
         work_units=float(found.work_units),
-        stopped_by="time budget" if found.stopped else "",
     )
     if not instance.is_estimated:
         values = sorted(found.heuristic_values.items())

@@ -38,7 +38,8 @@ def plan(context: PlanningContext) -> Plan:
     context = replace(context, budget=TimeBudget(context.limits.timing.time_budget_s))
     infeasible = find_infeasible_deadlines(context)
     feasible_plan = plan_pending_jobs(context.with_snapshot(infeasible.snapshot))
-    return replace(feasible_plan, actions=infeasible.annotate(feasible_plan.actions, ()))
+    stopped_by = "time budget" if context.budget.was_cut else ""
+    return replace(feasible_plan, actions=infeasible.annotate(feasible_plan.actions, ()), stopped_by=stopped_by)
 
 
 def plan_pending_jobs(context: PlanningContext) -> Plan:
