@@ -248,7 +248,7 @@ def _flush() -> None:
 
 
 def _reset_in_child() -> None:
-    """Let the child of a fork count for itself, under a lock of its own."""
+    """Give the child of a fork a lock and a step count of its own."""
     global _writer, _initialised
     _writer, _initialised = None, False
 

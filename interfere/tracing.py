@@ -45,7 +45,7 @@ def start_tracing() -> None:
 
 @contextmanager
 def received_call(method: str, metadata: Iterable[tuple[str, Any]]) -> Iterator[None]:
-    """Let the work inside belong to the trace that the caller of a method named, in a span of its own."""
+    """Run the work inside in a new span of the trace that the caller of a method named."""
     header = next((str(value) for name, value in metadata if name == HEADER), "")
     form = _HEADER_FORM.fullmatch(header)
     token = _sent_id.set(form[1] if form else "")

@@ -94,7 +94,7 @@ class HttpServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more requests, and answer those that were read, for `GRACE_S` at most."""
+        """Accept no more requests, and answer the requests already read within `GRACE_S`."""
         self._loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join(2 * GRACE_S)
 

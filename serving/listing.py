@@ -62,7 +62,10 @@ def all_scopes(store: Store) -> ScopeList:
 
 
 def scope_state(store: Store, scope: str) -> ScopeState:
-    """Return who is where in a scope and who waits, as of its newest decision. Raises NotFoundError without any."""
+    """Return the jobs on each device of a scope and the waiting jobs, as of its newest decision.
+
+    Raises NotFoundError without any.
+    """
     scope = scope or "default"
     newest = store.audits.newest(scope, 1)
     if not newest:
@@ -74,7 +77,7 @@ def scope_state(store: Store, scope: str) -> ScopeState:
 
 
 def state_after(snapshot: Snapshot, plan: Plan) -> ScopeState:
-    """Return who is where and who waits once the actions of a plan are carried out."""
+    """Return the jobs on each device and the waiting jobs after the actions of a plan."""
     workloads = {job.id: job.workload for job in snapshot.pending}
     placed: dict[str, dict[str, PlacedJob]] = {}
     for device in snapshot.devices:

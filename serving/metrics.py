@@ -198,12 +198,12 @@ class Metrics:
             self.add("interfere_actions", count, *labels)
 
     def count_failed_checks(self, snapshot: Snapshot, failed: Sequence[str]) -> None:
-        """Count and log a plan of which an independent check did not confirm every claim."""
+        """Count and log a plan with a claim that the independent check did not confirm."""
         self.add("interfere_failed_checks", 1)
         log_failed_checks(snapshot, failed)
 
     def count_deadlines(self, kept: int, broken: int, unknown: int) -> None:
-        """Count accepted deadlines that were kept, that were broken, and whose outcome was not observed."""
+        """Count accepted deadlines by outcome: kept, broken, or not observed."""
         for result, count in (("kept", kept), ("broken", broken), ("unknown", unknown)):
             self.add("interfere_accepted_deadlines", count, result)
 

@@ -299,7 +299,10 @@ class PolicyCore:
         return newest_decisions(self._store, query)
 
     def scope(self, query: ScopeQuery) -> ScopeState:
-        """Return who is where in a scope and who waits, as of its newest decision. Raises NotFoundError."""
+        """Return the jobs on each device of a scope and the waiting jobs, as of its newest decision.
+
+        Raises NotFoundError.
+        """
         return scope_state(self._store, query.scope)
 
     def list_scopes(self) -> ScopeList:

@@ -116,7 +116,7 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         return to_proto(self._core.list_decisions(from_proto(DecisionQuery, request)), pb.ListDecisionsResponse)
 
     def GetScope(self, request: pb.GetScopeRequest, context: Context) -> pb.GetScopeResponse:
-        """Return who is where in a scope, and who waits and why."""
+        """Return the jobs on each device of a scope, and the waiting jobs with the reasons."""
         return to_proto(self._core.scope(from_proto(ScopeQuery, request)), pb.GetScopeResponse)
 
     def ListScopes(self, request: pb.ListScopesRequest, context: Context) -> pb.ListScopesResponse:

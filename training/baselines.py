@@ -250,7 +250,7 @@ def _class_means(dataset: Dataset, victim_class: NDArray[np.int64], neighbour_cl
 
 
 def gavel_completion(dataset: Dataset, seed: int) -> Rule:
-    """ŷ[i, j] = entry j of the completed row of the other job whose completed row has the largest cosine with row i.
+    """Predict by Gavel's rule: ŷ[i, j] is entry j of the completed row that is most similar, by cosine, to row i.
 
     Gavel (Narayanan et al., OSDI 2020; `scheduler/throughput_estimator.py`): a table of speeds of jobs beside reference
     jobs on every device type. Probabilistic matrix factorisation fills the entries that were not profiled, the job is

@@ -339,7 +339,10 @@ class PolicyClient:
         return self._ask("ListDecisions", query, DecisionList)
 
     def scope(self, scope: str = "default") -> ScopeState:
-        """Return who is where in a scope, and who waits and why, as of its newest decision. Raises NotFoundError."""
+        """Return the jobs on each device of a scope, and the waiting jobs with the reasons, as of the newest decision.
+
+        Raises NotFoundError.
+        """
         return self._ask("GetScope", ScopeQuery(scope=scope), ScopeState)
 
     def scopes(self) -> ScopeList:

@@ -69,7 +69,10 @@ class Checked(NamedTuple):
 def overview(
     scopes: ScopeList, scope: str, state: ScopeState | None, decisions: DecisionList, model: ModelInfo
 ) -> Document:
-    """Return who is where in a scope and who waits, with its newest decisions. `state` None: nothing was decided."""
+    """Return the jobs on each device of a scope, the waiting jobs, and the newest decisions.
+
+    `state` None: nothing was decided.
+    """
     parts: list[Part] = []
     if others := [each.scope for each in scopes.scopes if each.scope != scope]:
         rows = ((Link(name, page=scope_path(name)),) for name in others)
@@ -146,7 +149,7 @@ def decision(scope: str, found: DecisionSummary | None, decision_id: str, explan
 
 
 def predictions(log: ObservationLog, checked: Sequence[Checked]) -> Document:
-    """Return what was measured beside what the server predicts now, the largest losses, and what drifts."""
+    """Return measured slowdowns beside the server's present predictions, the largest losses, and the drift."""
     online = log.online
     known = [each for each in checked if not math.isnan(each.predicted)]
     inside = sum(each.low <= each.logged.slowdown <= each.high for each in known)

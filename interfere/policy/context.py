@@ -127,7 +127,7 @@ class PlanningContext:
 
     @cached_property
     def objective(self) -> Objective:
-        """Return the objective to minimise: the custom one where it is set, else the one that the snapshot names."""
+        """Return the custom objective where one is set, else the objective that the snapshot names."""
         return self.custom_objective or objective_of(self.snapshot)
 
     @cached_property

@@ -26,8 +26,9 @@ class PairIntervals:
     shifts: Floats  # float64[D + 1, S + 1, S + 1, q]: log residual of victim beside neighbour; NaN if the pair has none
 
     def quantiles(self, levels: Sequence[float], domain: int, victim: Ints, neighbour: Ints) -> Floats:
-        """Return float64[L, *victim.shape]: the log residual of each pair of identities at each of L levels; NaN for a
-        pair without its own residuals.
+        """Return float64[L, *victim.shape]: the log residual of each pair of identities at each of L levels.
+
+        A pair without residuals of its own is NaN.
 
         Values are linear between the stored levels and constant outside.
         """

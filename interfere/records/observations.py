@@ -60,7 +60,10 @@ class Progress:
 
 @record
 class MemoryUsage:
-    """Device memory that a job held in a window: compared with its grant, and later the demand of its workload."""
+    """The device memory that a job held in a window.
+
+    It is compared with the job's grant, and later serves as the demand of its workload.
+    """
 
     observation_id: str
     job_id: str

@@ -324,7 +324,7 @@ class DecisionQuery:
 
 @record
 class ScopeSummary:
-    """One scope and what a server keeps for it."""
+    """A scope, and how many promises, deadlines and grants a server keeps for it."""
 
     scope: str
     now_s: float = 0.0  # on the caller's clock, at the last decision

@@ -119,7 +119,7 @@ class GrantLine:
 
 @record
 class GrantTables:
-    """Granted memory of one scope, as of its last decision with a clock (`now_s`; 0 before the first)."""
+    """The memory granted in one scope as of its last decision with a clock, at `now_s` (0 before the first)."""
 
     scope: str
     now_s: float

@@ -155,8 +155,11 @@ class TableTruth:
         *,
         gang_excess: float = 1.0,
     ) -> None:
-        """`gang_excess`: what a job on several devices loses beside others, relative to the same job on one device. No
-        table tells it; schedulers expect 1."""
+        """Keep the slowdowns.
+
+        `gang_excess` is the slowdown of a job on several devices beside others, relative to that of the same job on one
+        device. No table tells it; schedulers expect 1.
+        """
         self._composition, self.gang_excess = composition, gang_excess
         self._slowdowns, self._groups = dict[str, dict[tuple[str, str], float]](), dict[str, MeasuredGroups]()
         for table in tables:

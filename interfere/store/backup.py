@@ -240,7 +240,7 @@ def _add(archive: tarfile.TarFile, name: str, file: IO[bytes], size: int) -> str
 
 
 def _extract(source: Path, folder: Path, names: set[str]) -> int:
-    """Extract what the manifest of a backup names, and return the number of files. Raises UnfitError."""
+    """Extract the files in the manifest of a backup, and return their number. Raises UnfitError."""
     try:
         with tarfile.open(source, mode="r:") as archive:
             members = {member.name: member for member in archive if member.isfile()}

@@ -206,7 +206,7 @@ class StoredObservations:
 
 
 class StoredCheckpoints:
-    """Checkpoints that shorten the replay of the log at start-up; losing all of them costs time only."""
+    """Checkpoints that shorten the replay of the log at start-up. If all are lost, only start-up is slower."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

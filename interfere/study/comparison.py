@@ -117,7 +117,7 @@ class Comparison:
 
     @property
     def deadlines(self) -> tuple[Line, ...]:
-        """The lines of worlds with deadlines, whatever their load."""
+        """The lines of worlds whose jobs have deadlines, at any load."""
         return self.of(TraceGroup.DEADLINES)
 
     def of(self, group: TraceGroup) -> tuple[Line, ...]:

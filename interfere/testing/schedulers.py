@@ -35,7 +35,7 @@ from interfere.sim.world import HOUR_S, SimDevice, SimJob, World
 
 @dataclass
 class Contract:
-    """What the record of a scheduler and its settings allow."""
+    """The rules that a scheduler must keep, by its record and settings."""
 
     record: SchedulerRecord
     beliefs: MatrixPredictor

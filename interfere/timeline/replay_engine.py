@@ -36,7 +36,7 @@ COMPLETION_TOLERANCE_S = 1e-13  # a ten-thousandth of a profiler's nanosecond: a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelStream:
-    """One job on the device: its true timeline and, where it differs, the timeline that a scheduler predicts."""
+    """A job on the device: its true timeline, and the timeline that a scheduler predicts where that differs."""
 
     timeline: Timeline
     priority: int = 0  # the highest goes first

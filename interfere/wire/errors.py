@@ -106,7 +106,7 @@ def _error_from_detail(detail: pb.ErrorDetail, details: bytes) -> InterfereError
 
 
 def _unpacked(status: bytes | None, message: M) -> M | None:
-    """Fill a message from the detail of its type in a serialized status, and return it; None where there is no such
+    """Return a message filled from the detail of its type in a serialized status; None where the status has no such
     detail."""
     try:
         details = status_pb2.Status.FromString(status or b"").details

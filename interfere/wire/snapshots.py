@@ -294,7 +294,7 @@ class SentSnapshots:
         return to_proto(snapshot, pb.MatchRequest) if changes is None else changes
 
     def keep(self, snapshot: Snapshot, base_id: str) -> None:
-        """Remember what the server called a snapshot; empty where it does not keep it."""
+        """Remember the id under which the server keeps a snapshot. With an empty id the server does not keep it."""
         with self._lock:
             self._kept.pop(snapshot.scope, None)
             if base_id:
@@ -354,8 +354,7 @@ class KnownSnapshots:
         return base.parts
 
     def keep(self, received: ReceivedSnapshot) -> str:
-        """Keep a snapshot that was decided, in place of its base, and return its base id; empty for one that is not
-        kept."""
+        """Keep a decided snapshot in place of its base, and return its id; empty where it is not kept."""
         snapshot = received.snapshot
         if len(snapshot.pending) + len(snapshot.devices) < MIN_RECORDS or len(received.content) > MAX_BYTES:
             return ""

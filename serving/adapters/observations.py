@@ -103,7 +103,7 @@ def outcomes(
 
 
 class Reporter(Generic[J]):
-    """Remembers the residencies of jobs, and which observations of them were already reported."""
+    """Remembers the residencies of jobs and the observations of them that were already reported."""
 
     def __init__(self, scheduler: str, cluster: str, rules: WindowRules, marks: MarkSource[J], journal: Journal):
         self._scheduler, self._prefix, self._rules = scheduler, f"{scheduler}/{cluster}", rules

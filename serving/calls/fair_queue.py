@@ -217,7 +217,7 @@ class FairQueue:
             self._forget_if_idle(caller, flow)
 
     def _give_up(self, caller: str, turn: _Turn) -> None:
-        """Take a call out of the queue, or free the place that it got meanwhile."""
+        """Remove a waiting call from the queue, or free its place if it got one meanwhile."""
         with self._mutex:
             flow = self._flows[caller]
             if turn in flow.waiting:
@@ -291,7 +291,7 @@ class DecisionTurns:
                     del self._scopes[scope]
 
     def of_anybody(self) -> AbstractContextManager[None]:
-        """Wait for the turn of a computation that changes nothing, regardless of its scope."""
+        """Wait for the turn of a computation that changes no scope."""
         return self._slots.turn(current_caller())
 
 

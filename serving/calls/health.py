@@ -13,7 +13,7 @@ SERVICE_UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 
 
 class HealthService(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # protoc writes no types for services
-    """The status of each name, for who asks once and for who watches.
+    """The status of each name, for single checks and for watches.
 
     Law: no lock is held while a status is sent. (The servicer of grpcio-health-checking 1.81 sends under its lock, and
     the thread that completes sends takes the same lock.)

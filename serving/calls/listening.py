@@ -116,7 +116,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         *,
         access: Access,
     ) -> None:
-        """`access`: who calls, and what the caller may do."""
+        """Keep what the calls need. `access` identifies callers and checks what each may do."""
         self._metrics, self._stopping, self._access = metrics, stopping, access
         self._slow_call_s = settings.slow_call_s
         self._transfers = Transfers(stopping)

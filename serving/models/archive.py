@@ -89,7 +89,7 @@ class ModelArchive:
         return scratch
 
     def keep(self, scratch: Path, version: str) -> Path:
-        """Move a copy that was checked to the folder of its version, and return this folder."""
+        """Move a checked copy to the folder of its version, and return this folder."""
         if not _VERSION.fullmatch(version):
             shutil.rmtree(scratch, ignore_errors=True)
             raise ModelError("not a version of a model", value=version[:64], remedy="publish it with: interfere train")

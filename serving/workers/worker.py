@@ -107,7 +107,7 @@ class WorkerProcess:
             signal.pidfd_send_signal(self._handle, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill the process, wait until it has ended, and release what belongs to it. Call it once."""
+        """Kill the process, wait until it has ended, and release its resources. Call it once."""
         self.kill()
         self._exit.poll()
         self._calls.put(None)

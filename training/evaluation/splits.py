@@ -265,7 +265,7 @@ SPLITS_OF_UNLIKE_FOLDS = frozenset({"job", "family", "neighbour", "device"})  # 
 
 
 def published_splits(version: str) -> Mapping[str, Any]:
-    """Return the checksums of a version: table → `rows`, the checksum of its rows, and `splits`, that of each split."""
+    """Return the published checksums of a version. For each table there is one of its rows and one of each split."""
     path = Path(__file__).with_name(f"splits_{version}.json")
     tables: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return tables

@@ -144,7 +144,7 @@ class FittedEstimator:
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatorModel:
-    """Settings of a model that is an estimator of another package: how it is made, and its own columns."""
+    """The settings of a model that wraps an estimator of another package: its constructor and its columns."""
 
     name: str
     source: str  # checksum of the module that defines it: kept results of other code are not taken for its own
@@ -152,7 +152,7 @@ class EstimatorModel:
     given: Any = field(repr=False, compare=False)  # a class, or an unfitted object
 
     def fit(self, dataset: Dataset, seed: int) -> FittedEstimator:
-        """Fit a new estimator on all rows; `random_state`, where it has one, is the seed.
+        """Fit a new estimator on all rows, seeded by `random_state` where it has this parameter.
 
         Rows that were measured more precisely weigh more, where its `fit` takes `sample_weight`.
         """

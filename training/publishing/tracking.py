@@ -159,7 +159,7 @@ class Run:
         self.mlflow.log_artifacts(str(path), name, run_id=self.id)
 
     def log_tables(self, source: SourceTables, paths: Sequence[Path]) -> None:
-        """Log the tables that were trained on, each by name and digest (MLflow stores 36 characters of it)."""
+        """Log each table of the training by name and digest (MLflow stores 36 characters of the digest)."""
         import pandas as pd
 
         fields = ("victim", "neighbour", "device_type", "mode", "slowdown")

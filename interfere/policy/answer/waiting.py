@@ -182,7 +182,7 @@ def _job_rule(table: PairCosts, i: int) -> Rule | None:
 
 
 def _itself(candidates: Candidates, table: PairCosts, i: int) -> list[int]:
-    """Return [i] if class i has a single member, which cannot pair with itself in a table of pending jobs; else []."""
+    """Return [i] if class i has one member only, which cannot be its own partner; else []."""
     return [i] if not table.running and len(candidates.job_classes[i]) == 1 else []
 
 

@@ -191,7 +191,8 @@ def context_of_size(context: PlanningContext, size: int) -> PlanningContext:
 
 
 def _solo_cost(pending: Sequence[Job], table: PairCosts, context: PlanningContext) -> Floats:
-    """float64[k]: cost of each class of jobs alone on a device of the table's class; inf where it may not start."""
+    """Return float64[k]: the cost of each class of jobs alone on a device of the table's class; inf where a rule
+    forbids it."""
     allowed = np.array([table.rows.solo_rule(i) is None for i in range(len(pending))], dtype=bool)
     allowed &= ActionKind.START_ALONE in context.limits.allowed
     return np.where(allowed, costs_alone(table.rows, context), np.inf)

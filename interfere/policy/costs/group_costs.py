@@ -42,7 +42,7 @@ class GroupCostModel:
         self._slowdowns, self._context, self._jobs = slowdowns, context, slowdowns.jobs
 
     def evaluate(self, group: Group, slowdown: Sequence[Floats], newcomers: int) -> GroupValue:
-        """What groups cost whose first `newcomers` members start, at these slowdowns of all members."""
+        """Return the costs of groups at these slowdowns of their members, of which the first `newcomers` start now."""
         costs = self._of_members(group, slowdown)
         costs[:newcomers] = [
             cost + (self.rate * self.losses)[member] for cost, member in zip(costs, group[:newcomers], strict=False)
@@ -74,7 +74,7 @@ class GroupCostModel:
         return [self.constant[member] + cost for member, cost in zip(group, stretched, strict=True)]
 
     def _costs_of_misses(self, group: Group, slowdown: Sequence[Floats]) -> list[Floats | float]:
-        """float64[...] or 0 each: what it costs that every member may miss its deadline."""
+        """Return, for each member, the expected cost of missing its deadline: float64[...], or 0 without deadlines."""
         price = self._context.objective.deadline_miss_price
         if not price or np.isnan(self._deadline_in_s).all():
             return [0.0] * len(group)
@@ -95,7 +95,8 @@ class GroupCostModel:
         return self._slowdowns.exceedances(group, slowdown, limits)
 
     def _shared(self, group: Group, slowdown: Sequence[Floats]) -> Floats | float:
-        """float64[...] or 0: the price of the occupied devices, and that of a soft cap which somebody exceeds."""
+        """Return the price of the occupied devices plus the price of exceeding a soft cap: float64[...], or 0 without
+        prices."""
         price, cap = self._context.objective.soft_cap_price, self._context.limits.slowdown.soft_cap
         if not price or len(group) < 2:
             return self._occupancy(group)
@@ -126,7 +127,8 @@ class GroupCostModel:
 
     @cached_property
     def losses(self) -> Floats:
-        """float64[n]: what the closing of the device costs each pending job, as a share of what remains."""
+        """Return float64[n]: the checkpoint cost that the closing of the device causes each job, relative to its
+        remaining time."""
         return relative_checkpoint_losses(self._jobs.jobs, self._jobs.runtimes)
 
     @cached_property

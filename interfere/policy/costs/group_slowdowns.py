@@ -46,7 +46,7 @@ class GroupSlowdowns:
 
     @cached_property
     def unknown_domain(self) -> str:
-        """Why the model knows nothing of the device type and sharing mode; empty where it does."""
+        """Why the model cannot predict for this device type and sharing mode; empty where it can."""
         device_class = self.jobs.device_class
         extrapolate = self._context.limits.allow_extrapolation
         return "" if extrapolate else self._context.predictor.knows(device_class.type, device_class.mode)
@@ -72,7 +72,10 @@ class GroupSlowdowns:
         return np.asarray(self._tables[key][self._profile_of[member], self._profile_of[other]])
 
     def _table(self, kind: str, level: float, side: int, other_side: int) -> Floats:
-        """float64[p + 1, q + 1]: values of each profile of one side beside each of the other; NaN without a profile."""
+        """Return float64[p + 1, q + 1]: a value for each profile of one side beside each profile of the other.
+
+        NaN in the last row and column stands for jobs without a profile.
+        """
         table = np.full((len(self._profiles[side]) + 1, len(self._profiles[other_side]) + 1), np.nan)
         first, second = sorted((side, other_side))
         answer = self._answer(level, first, second)
@@ -169,7 +172,9 @@ class GroupSlowdowns:
         ]
 
     def ends_s(self, group: Group, alone_s: Floats) -> list[Floats]:
-        """float64[...] each: when every member ends, where those that are left go on at slowdowns of a smaller group.
+        """Return float64[...] for each member: the time at which it ends.
+
+        After each end the others go on at the slowdowns of the smaller group.
 
         `alone_s` float64[n]: how long each job would take alone.
         """
@@ -192,7 +197,7 @@ class GroupSlowdowns:
         return list(end_s)
 
     def _log_distances(self, group: Group, level: float, scale: float) -> list[Floats]:
-        """float64[...] each: of the logarithm of each slowdown from its median to the end of its interval.
+        """Return float64[...] for each member: the log distance from its median slowdown to the end of its interval.
 
         `level`: of the quantiles of pairs that are composed; `scale`: its distance ÷ that of the 95 % quantile.
         """
@@ -206,7 +211,7 @@ class GroupSlowdowns:
     def _sums(
         self, group: Group, of_pair: Callable[[Ints, Ints], Floats], present: Sequence[Bools] | None = None
     ) -> list[Floats]:
-        """float64[...] each: Σ over the others of a group of a value of the member beside each."""
+        """Return float64[...] for each member of a group: the sum over the other members of a value of the pair."""
         totals = []
         for a, member in enumerate(group):
             total: Floats | float = 0.0
@@ -256,7 +261,10 @@ class GroupSlowdowns:
 
 
 def _normal_exceedance(median: Floats, distance: Floats, limit: Floats) -> Floats:
-    """P(s > limit) of a log-normal slowdown; `distance`: of its logarithm from the median to the 95 % quantile."""
+    """Return P(slowdown > limit) of log-normal slowdowns.
+
+    `distance` is the log distance from the median to the 95 % quantile.
+    """
     deviations = (np.log(limit) - np.log(median)) / np.maximum(distance / QUANTILE_95_Z, 1e-12)
     return np.asarray(1.0 - np.interp(deviations, Z_OF_LEVELS, LEVELS, left=0.0, right=1.0))
 

@@ -308,7 +308,7 @@ class GroupTable:
         )
 
     def _past_caps(self, group: Group, slowdown: Sequence[Floats]) -> Bools:
-        """bool[...]: is a member slowed down past a cap beside all the others, at the quantile 1 - risk?"""
+        """Return bool[...]: whether any member exceeds a slowdown cap beside all others, at the quantile 1 - risk."""
         past = np.zeros(np.broadcast_shapes(*(member.shape for member in group)), dtype=bool)
         for caps in self._member_caps(group, slowdown) if self.capped else ():
             past |= caps.mask

@@ -178,7 +178,10 @@ def _review_partners(
 
 
 def _beside(promise: Promise, present: Sequence[str]) -> Promise:
-    """Return a promised start without the partners that are gone; slowdown and cost stay those with all partners."""
+    """Return a promised start with the present partners only.
+
+    Its slowdown and cost remain those beside all partners.
+    """
     slowdowns = promise.action.slowdown_of_partners
     several = len(present) > 1
     action = replace(

@@ -19,7 +19,7 @@ _SCORE_95 = _NORMAL.inv_cdf(0.95)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobToAdvise:
-    """One job and what is known of it alone."""
+    """A job that needs advice, with its profile and latency target."""
 
     workload: str
     profile: JobProfile | None  # on the whole device, or its largest slice; None where there is none

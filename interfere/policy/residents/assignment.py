@@ -320,7 +320,10 @@ class _ClassAssignment:
         return list(connected.values())
 
     def _gained(self, inside: Sequence[int], started: Sequence[int]) -> float:
-        """Return the value of the groups of some jobs less that of those in which they run now, without moves."""
+        """Return the value of the jobs' new groups minus the value of their present groups.
+
+        Costs of moves are not counted.
+        """
         after = {tuple(sorted((i, int(self.arrangement.mate[i])))) for i in (*inside, *started)}
         before = {tuple(sorted((i, int(self.problem.partner[i])))) for i in inside}
         return sum(map(self._worth, after)) - sum(map(self._worth, before))

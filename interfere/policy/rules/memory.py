@@ -143,7 +143,7 @@ def grants_exceed(demands: Sequence[MemoryDemand], group: Group, memory: DeviceM
 
 
 def memory_exceeds(demands: Sequence[MemoryDemand], group: Group, memory: DeviceMemory, limits: Limits) -> Bools:
-    """bool[...]: do the peaks of each group, or its working sets, as far as they are known, leave no headroom?"""
+    """Return bool[...]: whether the known peaks of each group, or its known working sets, leave no headroom."""
     oversubscribed = memory.oversubscription_ratio > 1
     sizes = np.nan_to_num([each.working_set_bytes if oversubscribed else each.needed_bytes for each in demands])
     return np.asarray(sum(sizes[member] for member in group) > memory.shared_bytes(limits))

@@ -77,7 +77,10 @@ class ResidualPrior:
         return mean + suffered + self.neighbour_effect.get((neighbour, device_type, mode), 0.0)
 
     def unprofiled_var(self, role: str) -> float:
-        """Variance between workloads of their mean effect as "victim" or "neighbour": that of an unprofiled job."""
+        """Return the variance of the mean effect between workloads, in the role "victim" or "neighbour".
+
+        It is the prior variance of a job without a profile.
+        """
         effects = list((self.victim_effect if role == "victim" else self.neighbour_effect).values())
         return float(np.var(effects)) if effects else 0.0
 

@@ -173,7 +173,10 @@ def mean_below(bound: float, mean: Floats, deviation: Floats) -> Floats:
 
 
 def _inverse_mills(x: float) -> float:
-    """φ(x) / Φ(x); far below zero by two terms of its asymptotic series (Abramowitz & Stegun 1964, 26.2.12)."""
+    """Return φ(x) / Φ(x).
+
+    Far below zero two terms of its asymptotic series stand in (Abramowitz & Stegun 1964, 26.2.12).
+    """
     if x < -20.0:
         return -x - 1.0 / x
     return math.exp(-0.5 * x * x) / (math.sqrt(0.5 * math.pi) * math.erfc(-x / math.sqrt(2.0)))

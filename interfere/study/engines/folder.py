@@ -215,7 +215,7 @@ def work_in_folder(
 def _claimed(
     folder: Path, watch: _Watch, refused: set[Path], report: Callable[[str], None], lease_s: float
 ) -> Path | None:
-    """Claim a task of the oldest batch that has one and whose coordinator is alive; None where there is none."""
+    """Claim a task of the oldest batch with open tasks and a living coordinator; None where there is no such task."""
     for batch in _listed(folder):
         if batch.name.startswith(".") or batch in refused or watch.unchanged_s(batch / ALIVE) > lease_s:
             continue

@@ -387,7 +387,7 @@ def _nodes_of_several(
 def _kubelets_choice(
     gpus: Sequence[Gpu], pods: Sequence[Pod], jobs: Sequence[Job | None]
 ) -> Iterator[tuple[Gpu, tuple[Job, ...]]]:
-    """Yield what a node on which the kubelet chooses has for one more pod on each of so many GPUs.
+    """Yield the seats that a node offers to one more pod when the kubelet, not we, chooses the GPU.
 
     The device plugin gives the GPU that the fewest pods share. So with fewer pods than GPUs an idle one is sure, and
     each counts as one seat. Otherwise a pod joins as many others as the least shared GPU has, and which ones is not
@@ -525,7 +525,7 @@ def job_record(pod: Pod, default_bytes: float, now_s: float, settings: Kubernete
 
 
 def _stop_times(pod: Pod, now_s: float) -> tuple[float, float]:
-    """Return the remaining time of a pod, and what it loses where it is stopped; NaN where it says not both."""
+    """Return the remaining time of a pod and the cost of stopping it; NaN unless its annotations state both."""
     if not (pod.note(names.REMAINING_S) and pod.note(names.CHECKPOINT_S)):
         return NAN, NAN
     elapsed_s = now_s - pod.started_s if pod.started_s else 0.0

@@ -208,7 +208,9 @@ def _listed(api: ClusterApi, path: str, cluster: Cluster | None) -> list[JsonObj
 
 
 def release_overdue(api: ClusterApi, settings: KubernetesSettings, metrics: AdapterMetrics, seconds: float) -> Released:
-    """Release pods as they become overdue, for so many seconds; at once done where no pod is held.
+    """Release pods as they become overdue, for so many seconds.
+
+    Without held pods it returns at once.
 
     A job that starts once a minute releases each pod in time so, and not up to a minute later.
     """

@@ -146,7 +146,7 @@ def _operators(path: Path, complete: list[tuple[int, dict[str, Any]]]) -> Iterat
 
 
 def _own_time(call: list[Any]) -> KernelLaunch:
-    """Return when one call of an operator ran, and its own time, which excludes the operators that it called."""
+    """Return when one call of an operator ran, and the part of that time in which no operator called by it ran."""
     end_s, name, own_s, start_s = call
     return KernelLaunch(name=name, duration_s=max(own_s, 0.0), start_s=start_s, end_s=end_s)
 
