@@ -138,8 +138,10 @@ def evaluate(
         return
     if not data:
         raise InvalidInputError("no table to score on", remedy="name one: --data cpu")
-    if splits and (splits not in VERSIONS or split or folds):
-        remedy = f"one of {', '.join(VERSIONS)}, without --split and --folds: the splits are all of that version"
+    if splits and (splits not in VERSIONS or split or folds or poor_profiles):
+        remedy = (
+            f"one of {', '.join(VERSIONS)}, without --split, --folds and --poor-profiles: they draw folds of their own"
+        )
         raise InvalidInputError("published splits", value=splits, remedy=remedy)
     if plots is not None:
         make_figure_folder(plots)

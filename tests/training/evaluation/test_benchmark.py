@@ -123,6 +123,7 @@ def test_a_split_of_ones_own_stands_on_the_board(
         ((), "no table to score on"),
         (("--data", "cpu", "--splits", "v9"), "published splits"),
         (("--data", "cpu", "--splits", "v1", "--folds", "2"), "published splits"),
+        (("--data", "cpu", "--splits", "v1", "--poor-profiles"), "published splits"),
         (("--data", "cpu", "--out", "/nowhere/s.parquet", "/nowhere/r.parquet"), "the tables of a run"),
         (("--data", "cpu", "--models", "nowhere:Model"), "no such model"),
     ],
