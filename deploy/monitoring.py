@@ -214,6 +214,10 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 {"{{grpc_method}}": _quantile(0.99, "grpc_server_handling_seconds", _R, "grpc_method")},
             ),
             Panel(
+                "99 % of the waits for a turn, by queue",
+                {"{{queue}}": _quantile(0.99, "interfere_queue_wait_seconds", _R, "queue")},
+            ),
+            Panel(
                 "What the time does not suffice for",
                 {
                     "{{instance}}, gap of 90 %": _quantile(0.9, "interfere_match_gap_ratio", _R),

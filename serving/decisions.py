@@ -129,19 +129,22 @@ class DecisionMaker:
         if greedy_because:
             budget_s = MIN_TIME_BUDGET_S
         snapshot = replace(snapshot, limits=snapshot.limits.within(time_budget_s=budget_s))
-        for _ in range(MAX_TRIES):
-            if stored_plan := self._stored_plan(snapshot, digest):
-                return stored_plan
-            context = PlanningContext(
-                snapshot=snapshot,
-                predictor=predictor,
-                catalogue=catalogue,
-                custom_objective=self.objective_for(snapshot.objective, snapshot.objective_terms),
-                decision_id=secrets.token_hex(8),
-                report_failed_checks=self._metrics.count_failed_checks,
-            )
-            if plan := self._decide_and_store(context, digest, greedy_because):
-                return plan
+        if stored_plan := self._stored_plan(snapshot, digest):
+            return stored_plan
+        with self._ledgers.claim(snapshot.scope, patience_s=budget_s):
+            for _ in range(MAX_TRIES):
+                if stored_plan := self._stored_plan(snapshot, digest):
+                    return stored_plan
+                context = PlanningContext(
+                    snapshot=snapshot,
+                    predictor=predictor,
+                    catalogue=catalogue,
+                    custom_objective=self.objective_for(snapshot.objective, snapshot.objective_terms),
+                    decision_id=secrets.token_hex(8),
+                    report_failed_checks=self._metrics.count_failed_checks,
+                )
+                if plan := self._decide_and_store(context, digest, greedy_because):
+                    return plan
         raise UnavailableError(
             "other servers write this scope all the time", value=snapshot.scope, remedy="retry; one at a time is best"
         )

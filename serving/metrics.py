@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
+from interfere.errors import InterfereError
 from interfere.policy.context import log_failed_checks
 from interfere.predict.encoded_jobs import MAX_CACHED_JOBS
-from interfere.records import Plan, Snapshot
+from interfere.records import NAN, Plan, Snapshot
 
 # Buckets, seconds: a pair takes about a millisecond, a matrix of 1,000 jobs about one second.
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -59,13 +60,21 @@ _COUNTERS: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # name, help, label
     ("interfere_model_changes", "Models that were taken, refused or rolled back.", ("result",)),
     ("interfere_greedy_decisions", "Decisions that are the greedy plan, because no worker was in time.", ()),
 )
+QUEUES = ("reads", "writes", "decisions")
 _KNOWN_LABELS = {  # these series are 0 from the start: a rate misses what a series counts before it is first scraped
     "interfere_evictions": EVICTED,
     "interfere_interval_observations": ("inside", "outside"),
+    "interfere_queue_wait_seconds": QUEUES,
     "interfere_model_changes": ("taken", "refused", "rolled_back"),
 }
 _HISTOGRAMS = (  # name, help, labels, upper bounds of the buckets
     ("grpc_server_handling_seconds", "Time of a call.", _CALL, _SECONDS),
+    (
+        "interfere_queue_wait_seconds",
+        "Time that calls waited for their turn; of decisions also for those before them in their scope.",
+        ("queue",),
+        _SECONDS,
+    ),
     ("interfere_match_solve_seconds", "Time of a decision.", (), _SECONDS),
     ("interfere_match_gap_ratio", "Proved optimality gap of a decision.", (), _RATIOS),
     (
@@ -164,8 +173,21 @@ class Metrics:
         self._metrics[name].observe(value)
 
     def watch(self, name: str, read: Callable[[], float]) -> None:
-        """Let a gauge show the value that `read` returns at the time when the metrics are read."""
-        self._metrics[name].set_function(read)
+        """Let a gauge show the value that `read` returns at the time when the metrics are read; NaN while what it reads
+        is away."""
+
+        def present() -> float:
+            try:
+                return read()
+            except InterfereError:
+                return NAN
+
+        self._metrics[name].set_function(present)
+
+    def waits(self, queue: str) -> Callable[[float], None]:
+        """Return the function that counts how long a call waited in a queue."""
+        observe: Callable[[float], None] = self._labelled("interfere_queue_wait_seconds", queue).observe
+        return observe
 
     # --- calls ------------------------------------------------------------------------------------------------------
 

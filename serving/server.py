@@ -33,9 +33,8 @@ from interfere.serving.service import PolicyCore
 from interfere.serving.servicer import RoutedServicer
 from interfere.serving.state import ServedModel, load_served_model
 from interfere.serving.workers.pool import WorkerPool, learn_in_process
-from interfere.store.opening import open_store
 from interfere.store.sqlite.file import FileLock
-from interfere.store.store import Store
+from interfere.store.store import Store, open_store
 
 _log = logging.getLogger(__name__)
 LOOPBACK = "127.0.0.1"  # where metrics are served by default
@@ -113,7 +112,9 @@ def start_server(settings: Settings, tokens: LocalTokens | None = None) -> Runni
     with ExitStack() as resources:
         # 1. gRPC: from now on the server is alive, and not ready.
         max_waiting = max(1, 3 * settings.max_concurrent_rpcs // 4)  # the last quarter is for other scopes
-        servicer = RoutedServicer(DecisionTurns(at_once=settings.decisions_at_once, max_waiting=max_waiting))
+        waits = metrics.waits("decisions")
+        turns = DecisionTurns(at_once=settings.decisions_at_once, max_waiting=max_waiting, on_turn=waits)
+        servicer = RoutedServicer(turns, waits_for_lock=not settings.database)
         listening = listen(settings, servicer, metrics, stopping, resources, tokens)
         metrics_port = _serve_metrics(settings, metrics, resources)
         # 2. The published model, the store, a copy of the model that stays whatever is published later, and the core.
@@ -136,8 +137,7 @@ def start_server(settings: Settings, tokens: LocalTokens | None = None) -> Runni
         models = ModelHost(core, archive, watched, metrics, learn_beside=learn, accepted=accepted, canary=canary)
         workers = _start_workers(settings, core, models, metrics, resources)
         resources.callback(listening.end)  # before what its calls use is closed
-        if follow := getattr(store, "follow", None):  # of a database that other servers write too
-            resources.callback(follow(core.follow_store).close)
+        resources.callback(store.database.follow(core.follow_store))
         # 3. Calls.
         watch = ModelWatch(models, settings.model_poll_s)
         resources.callback(watch.close)

@@ -7,8 +7,8 @@ publishes a new `ServedState` as a whole, and no reader waits for it.
 import logging
 import math
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -62,6 +62,7 @@ from interfere.serving.request_checks import MAX_ENTRIES, check_job, check_predi
 from interfere.serving.state import ServedModel, ServedState
 from interfere.store.rows import DecisionAudit
 from interfere.store.store import Store
+from interfere.time_budget import interruptible
 from interfere.wire.snapshots import KnownSnapshots
 
 _log = logging.getLogger(__name__)
@@ -103,6 +104,12 @@ class PolicyCore:
     def state(self) -> ServedState:
         """The model, the profiles and the learned state that answers are computed from now."""
         return self._state
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Let one change at a time begin. Nothing interrupts it: what was learned half would be learned twice."""
+        with self._writing, interruptible(lambda: None):
+            yield
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
@@ -204,7 +211,7 @@ class PolicyCore:
 
     def follow(self, other: "PolicyCore") -> None:
         """Learn what another core on the same store has learned since."""
-        with self._writing:
+        with self._changing():
             self._follow(other)
 
     def _follow(self, other: "PolicyCore") -> None:
@@ -213,7 +220,7 @@ class PolicyCore:
 
     def take_over(self, replica: "PolicyCore") -> None:
         """Serve the model of a replica from the next call on. The replica must not be used afterwards."""
-        with self._writing:
+        with self._changing():
             replica._follow(self)
             self._observed.close()
             self._observed, self._state = replica._observed, replica._state
@@ -262,7 +269,7 @@ class PolicyCore:
         """Learn observations, and return an answer for each. All but rejected observations are stored before this
         method returns."""
         told = self._told_intervals(reported)
-        with self._writing:
+        with self._changing():
             observed = self._observed
             answers = observed.observe(reported)
             self._show_learned()
@@ -273,7 +280,7 @@ class PolicyCore:
                 self._metrics.observe("interfere_interval_width_ratio", upper / lower)
         if observed.state_is_due:
             observed.store_state()
-            with self._writing:
+            with self._changing():
                 observed.prune()
                 self._show_learned()
         for observation, answer in zip(reported, answers, strict=True):
@@ -320,7 +327,7 @@ class PolicyCore:
 
         `relearning`: the other process learns the log again; the present model answers until the result is stored.
         """
-        with self._writing:
+        with self._changing():
             self._catch_up(last_sequence, profiles_digest, relearning=relearning)
 
     def _catch_up(self, last_sequence: int, profiles_digest: str, *, relearning: bool = False) -> None:
@@ -340,7 +347,7 @@ class PolicyCore:
 
     def follow_store(self) -> None:
         """Learn what other servers have written to the store since: observations and profiles."""
-        with self._writing:
+        with self._changing():
             if (version := self._store.profiles.version()) != self._profiles_version:
                 self._use_stored_profiles()
                 self._profiles_version = version
@@ -371,7 +378,7 @@ class PolicyCore:
         for k, profile in enumerate(profiles):
             inspection.read(f"profiles[{k}]", partial(check_encodable, profile))
         inspection.done()
-        with self._writing:
+        with self._changing():
             ids = self._store.profiles.put(profiles, caller)
             before = self._state.profiles
             catalogue = before.with_registered(dict(zip(ids, profiles, strict=True)))
@@ -384,7 +391,7 @@ class PolicyCore:
 
     def remove_profiles(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
         """Remove registered profiles, including unusable ones, and return the ids that were stored."""
-        with self._writing:
+        with self._changing():
             removed = self._store.profiles.remove(profile_ids)
             if removed:
                 before = self._state.profiles

@@ -6,6 +6,7 @@ give the same answer, because a worker is a replica of the core on the same stor
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,14 +19,22 @@ from interfere.records import (
     JobProfile,
     MatrixQuery,
     ModeQuery,
+    ObservationAnswer,
     PairQuery,
     ProbeQuery,
     RankQuery,
+    Reported,
     ScopeQuery,
 )
 from interfere.records.checks import Inspection
 from interfere.records.record import read_each
-from interfere.serving.calls.fair_queue import DecisionTurns, current_caller
+from interfere.serving.calls.fair_queue import (
+    HELD_SHARE_OF_DEADLINE,
+    HOLD_S,
+    DecisionTurns,
+    ReportGroups,
+    current_caller,
+)
 from interfere.serving.calls.host_paths import without_paths
 from interfere.serving.listing import Decided, decision_in_numbers
 from interfere.serving.models.host import ModelHost
@@ -131,8 +140,12 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
         self, request: pb.ReportObservationsRequest, context: Context
     ) -> pb.ReportObservationsResponse:
         """Learn and store a batch of observations."""
-        answers = self._core.observe(report_from_proto(request))
+        answers = self._observe(report_from_proto(request), context)
         return pb.ReportObservationsResponse(answers=[to_proto(answer, pb.ObservationAnswer) for answer in answers])
+
+    def _observe(self, reported: Sequence[Reported], context: Context) -> Sequence[ObservationAnswer]:
+        """Learn and store observations."""
+        return self._core.observe(reported)
 
     def GetObservationLog(self, request: pb.GetObservationLogRequest, context: Context) -> pb.GetObservationLogResponse:
         """Return reported observations, and the online state at a point of the log."""
@@ -172,14 +185,20 @@ class RoutedServicer(PolicyServicer):
 
     _models: ModelHost
     _workers: WorkerPool | None
+    _reports: ReportGroups
 
-    def __init__(self, turns: DecisionTurns) -> None:
-        """Prepare a servicer that waits for turns of decisions. Call `use` before the first request arrives."""
-        self._turns = turns
+    def __init__(self, turns: DecisionTurns, *, waits_for_lock: bool = True) -> None:
+        """Prepare a servicer that waits for turns of decisions. Call `use` before the first request arrives.
+
+        `waits_for_lock`: a store that is locked is asked again as long as the caller waits, since a worker that has no
+        processor may hold the lock. Where the store is a database that is away, decisions are refused at once.
+        """
+        self._turns, self._waits_for_lock = turns, waits_for_lock
 
     def use(self, core: PolicyCore, models: ModelHost, workers: WorkerPool | None) -> None:
         """Answer from this core from now on. Without workers the server process computes everything."""
         self._core, self._models, self._workers = core, models, workers
+        self._reports = ReportGroups(core.observe)
 
     def note(self, decided: Decided) -> None:
         """Log a decision of this process."""
@@ -205,9 +224,15 @@ class RoutedServicer(PolicyServicer):
                         self._models.calls.remember_decision(request)
                     return answer
                 except UnavailableError as error:  # a process without a processor may hold the lock of the store
-                    if error.retry_after_s is None:
+                    if error.retry_after_s is None or not self._waits_for_lock:
                         raise
                 check_interruption()
+
+    def _observe(self, reported: Sequence[Reported], context: Context) -> Sequence[ObservationAnswer]:
+        """Learn and store observations, together with those of other calls that wait."""
+        remaining_s = context.time_remaining()
+        patience_s = HOLD_S if remaining_s is None else min(HOLD_S, HELD_SHARE_OF_DEADLINE * remaining_s)
+        return self._reports.observe(reported, patience_s)
 
     def _plan(self, request: pb.MatchRequest, context: Context) -> Any:
         """Return the decision of a worker, or a greedy plan where no worker answers in time."""

@@ -23,7 +23,7 @@ from interfere.file_writing import write_text
 from interfere.records import JobProfile
 from interfere.records.documents import to_document
 from interfere.store.observed_table import DomainChange, LoggedWindow, logged_windows, observed_table
-from interfere.store.opening import StoreAddress, open_store
+from interfere.store.store import StoreAddress, open_store
 from interfere.strict_json import json_value
 from interfere.training.dataset import (
     SourceTables,

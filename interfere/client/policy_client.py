@@ -1,6 +1,5 @@
 """The client of the policy service: one method per rpc, records in, records out, errors of `interfere.errors`."""
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -11,6 +10,7 @@ import grpc
 from interfere.client.credentials import Credentials
 from interfere.client.fallback import Fallback
 from interfere.client.local_tokens import LocalToken
+from interfere.client.several_servers import REPEATED, ChannelOption, ScopeRouting, channel_options
 from interfere.errors import InvalidInputError, NotFoundError, UnavailableError
 from interfere.records import (
     NAN,
@@ -61,24 +61,11 @@ from interfere.wire.snapshots import SentSnapshots
 
 POLL_S = 0.05  # while a server starts
 MESSAGE_BYTES = 64 * 2**20  # both directions; gRPC's default of 4 MiB fails at a matrix of 700 jobs
-RESOLUTION_MS = (
-    1_000  # between two look-ups of a name; by gRPC's 30 s, servers replaced one after another are all unknown
+MESSAGE_OPTIONS: tuple[ChannelOption, ...] = (
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.enable_http_proxy", 0),  # a scheduler's server is never behind the site's web proxy
 )
-SEVERAL_SERVERS = {
-    "loadBalancingConfig": [{"round_robin": {}}],
-    "methodConfig": [
-        {
-            "name": [{"service": "interfere.v1.PolicyService"}],
-            "retryPolicy": {
-                "maxAttempts": 5,
-                "initialBackoff": "0.1s",
-                "maxBackoff": "2s",
-                "backoffMultiplier": 3,
-                "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],  # the latter by a server that stops just now
-            },
-        }
-    ],
-}
 T = TypeVar("T")
 _SERVICE = pb.DESCRIPTOR.services_by_name["PolicyService"]
 AnyJob = str | JobProfile | JobRef
@@ -114,8 +101,8 @@ class PolicyClient:
 
         Several servers on one database are one target, as gRPC writes it: `ipv4:10.0.0.1:50051,10.0.0.2:50051`, or
         `dns:///policy.site:50051`, a name with the addresses of all, which is resolved again when a connection ends.
-        Calls take them in turn, and where one goes away the same call goes to another: each may be sent twice without
-        harm.
+        Calls take them in turn, but the decisions of a scope go to the same server while it lives. Where one goes away
+        the same call goes to another: each may be sent twice without harm.
 
         `credentials`: the token to send and the certificates to use; None: those that the environment names. Without a
         token file, the token of a server on this host is found by `local_tokens`. Raises
@@ -123,19 +110,12 @@ class PolicyClient:
         """
         self.target = target
         self._timeout_s, self._fallback = timeout_s, fallback
-        options: list[tuple[str, int | str]] = [
-            ("grpc.max_send_message_length", MESSAGE_BYTES),
-            ("grpc.max_receive_message_length", MESSAGE_BYTES),
-            ("grpc.enable_http_proxy", 0),  # a scheduler's server is never behind the site's web proxy
-        ]
-        if "," in target or target.startswith("dns:"):
-            options.append(("grpc.service_config", json.dumps(SEVERAL_SERVERS)))
-            options.append(("grpc.dns_min_time_between_resolutions_ms", RESOLUTION_MS))
         self._credentials = credentials or Credentials.of_environment()
         self._local_token = LocalToken(target)
         self._sent = SentSnapshots()
-        self._channel = self._credentials.channel(target, options)
+        self._channel = self._open_channel(target, channel_options(target))
         self._stub = rpc.PolicyServiceStub(self._channel)
+        self._routing = ScopeRouting(target, self._open_channel)
 
     def __enter__(self) -> Self:
         return self
@@ -144,8 +124,12 @@ class PolicyClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
         self._channel.close()
+        self._routing.close()
+
+    def _open_channel(self, target: str, options: Sequence[ChannelOption]) -> grpc.Channel:
+        return self._credentials.channel(target, [*MESSAGE_OPTIONS, *options])
 
     def wait_ready(self, timeout_s: float = 30.0) -> None:
         """Wait until the server answers: it listens while its model still loads. Raises UnavailableError."""
@@ -427,10 +411,18 @@ class PolicyClient:
 
     def _call(self, method: str, request: Any, *, timeout_s: float | None = None) -> Any:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        end_s = time.monotonic() + timeout_s
         try:
-            with sent_call(f"{_SERVICE.full_name}/{method}") as headers:
-                metadata = [*self._credentials.metadata(self._local_token), *headers]
-                return getattr(self._stub, method)(request, timeout=timeout_s, metadata=metadata)
+            if method == "Match" and (chosen := self._routing.choose(request.scope)):
+                address, stub = chosen
+                try:
+                    return self._send(stub, method, request, timeout_s)
+                except grpc.RpcError as error:
+                    if error.code() in (*REPEATED, grpc.StatusCode.DEADLINE_EXCEEDED):
+                        self._routing.note_away(address)
+                    if error.code() not in REPEATED:
+                        raise
+            return self._send(self._stub, method, request, max(0.0, end_s - time.monotonic()))
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE and (expired := self._credentials.expired_certificate()):
                 raise UnavailableError(
@@ -439,6 +431,11 @@ class PolicyClient:
             trailing = error.trailing_metadata() or ()
             raw = next((item.value for item in trailing if item.key == "grpc-status-details-bin"), None)
             raise error_from_status(error.code().name, error.details() or "", raw, self.target) from None
+
+    def _send(self, stub: rpc.PolicyServiceStub, method: str, request: Any, timeout_s: float) -> Any:
+        with sent_call(f"{_SERVICE.full_name}/{method}") as headers:
+            metadata = [*self._credentials.metadata(self._local_token), *headers]
+            return getattr(stub, method)(request, timeout=timeout_s, metadata=metadata)
 
     def _with_fallback(self, call: Callable[[], T], replacement: Callable[[Fallback, UnavailableError], T]) -> T:
         try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from interfere.records import Observation
     from interfere.store.observed_table import ObservedTable
-    from interfere.store.opening import StoreAddress
+    from interfere.store.store import StoreAddress
 
 DEFAULT_COMMAND = "report"
 
@@ -179,7 +179,7 @@ def losses(
     """
     from interfere.config import load_settings
     from interfere.store.observed_table import logged_windows, pair_losses
-    from interfere.store.opening import open_store
+    from interfere.store.store import open_store
 
     opened = open_store(load_settings(store=store, work=work).store_address, read_only=True)
     try:
@@ -212,7 +212,7 @@ def _observed(address: "StoreAddress", model: Path | None, *, name: str) -> "Obs
     from interfere.errors import UnfitError
     from interfere.predict.model_profiles import shipped_profiles
     from interfere.store.observed_table import observed_table
-    from interfere.store.opening import open_store
+    from interfere.store.store import open_store
 
     store = open_store(address, read_only=True)
     try:

@@ -82,7 +82,7 @@ def reset(
     running; planned starts that were not carried out yet are planned anew.
     """
     from interfere.config import load_settings
-    from interfere.store.opening import reset_scope
+    from interfere.store.store import reset_scope
 
     settings = load_settings(None, store=store, work=work)
     path = settings.store_address

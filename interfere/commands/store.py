@@ -83,7 +83,7 @@ def copy(
     as_json: JsonFlag = False,
 ) -> None:
     """Copy a store between a file and a PostgreSQL database, also while servers write the source."""
-    from interfere.store.opening import copy_store, store_address
+    from interfere.store.store import copy_store, store_address
 
     counts, left_out = copy_store(store_address(source), store_address(target))
     rows = ", ".join(f"{count} {table}" for table, count in counts.items())

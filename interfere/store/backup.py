@@ -22,7 +22,6 @@ from typing import IO
 
 from interfere.config import Settings
 from interfere.errors import UnavailableError, UnfitError
-from interfere.store.opening import copy_store
 from interfere.store.sqlite.file import FileLock
 from interfere.store.sqlite.maintenance import (
     StoreReport,
@@ -32,6 +31,7 @@ from interfere.store.sqlite.maintenance import (
     replace_file,
     require_sound,
 )
+from interfere.store.store import copy_store
 
 SUFFIX = ".tar"  # of a backup of everything; any other name is a copy of the store alone
 MANIFEST, FORMAT = "manifest.json", 1

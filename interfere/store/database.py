@@ -74,6 +74,15 @@ class Database(Protocol):
     def set_last_number(self, connection: Connection, table: str) -> None:
         """Let the next number of a table follow the largest one in it, after rows came with their numbers."""
 
+    def claim(self, work: str, patience_s: float) -> AbstractContextManager[None]:
+        """Wait while another server does the same work, at most for some time, and let others wait during the block.
+
+        It only saves work that would be done twice: nothing may rely on it.
+        """
+
+    def follow(self, learn: Callable[[], None]) -> Callable[[], None]:
+        """Call `learn` whenever other servers have written, until the function that is returned is called."""
+
     def set_aside(self, rows: Sequence[UnreadableRow]) -> None:
         """Tell the operator which rows cannot be read, and keep later readers from meeting them where that is
         possible."""

@@ -5,6 +5,7 @@ import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,19 +13,20 @@ from interfere.records import AcceptedDeadline, DeviceSlots, EndPromise, Grant, 
 from interfere.records.documents import to_json
 from interfere.store.checked_rows import ReadRows
 from interfere.store.database import Connection, Database, read, rows_of
-from interfere.store.row_kinds import (
+from interfere.store.rows import (
     AUDIT,
     DECISION,
     GRANTED,
     LEDGER,
     PLANNED,
     PROMISE,
+    DecisionAudit,
     LedgerHeader,
     LedgerPart,
+    StoredDecision,
     accepted_deadline_to_json,
     promise_to_json,
 )
-from interfere.store.rows import DecisionAudit, StoredDecision
 
 MAX_BYTES = 256 * 2**20  # of the answers of all stored decisions
 MAX_AUDITS = 1_000  # one of 1,000 jobs takes 32 KB, compressed in 0.6 ms; explanations are asked for within the hour
@@ -340,6 +342,11 @@ class StoredLedgers:
             self._known.move_to_end(known.ledger.scope)
             while len(self._known) > MAX_KNOWN:
                 self._known.popitem(last=False)
+
+    def claim(self, scope: str, *, patience_s: float) -> AbstractContextManager[None]:
+        """Wait while another server plans for a scope, and let others wait during the block: a hint, so that no plan is
+        computed in vain. What `commit` says is the truth."""
+        return self._database.claim(f"scope {scope}", patience_s)
 
     def scopes(self) -> tuple[str, ...]:
         """Return the names of the scopes that have a ledger, sorted."""

@@ -1,17 +1,18 @@
 """The observation log, and checkpoints of the state that was learned from it."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 
 from interfere.records import LogEntry, MemoryUsage, Observation, Rollback
 from interfere.records.documents import to_json
 from interfere.records.observations import observation_kind
 from interfere.store.database import Database, read
-from interfere.store.row_kinds import CHECKPOINT, OBSERVATION
-from interfere.store.rows import NewObservation, RolledBackRange, StateCheckpoint
+from interfere.store.rows import CHECKPOINT, OBSERVATION, NewObservation, RolledBackRange, StateCheckpoint
 
 PAGE_ENTRIES = 1_000  # entries in memory while the log is read; other calls wait 4 ms for a page
 PRUNED_AT_ONCE = 50_000  # a third of a second, while other writes wait
 MAX_CHECKPOINTS = 4  # the newest, and those before it in case a rollback goes further back
+LEARNING_S = 1_200.0  # that a server waits for another one to learn the log: ten million entries take it
 MAX_SEQUENCE = 2**62  # above every sequence number and every time in seconds
 # Memory usages of one job read at once: for most jobs the newest one already says that the job keeps to its grant.
 PAGE_MEMORY_USAGES = 8
@@ -223,6 +224,11 @@ class StoredCheckpoints:
                 "DELETE FROM snapshot WHERE rowid NOT IN (SELECT rowid FROM snapshot ORDER BY rowid DESC LIMIT ?)",
                 (MAX_CHECKPOINTS,),
             )
+
+    def claim(self, model_version: str) -> AbstractContextManager[None]:
+        """Wait while another server learns the log with a model, and let others wait during the block: a hint, so that
+        they find the checkpoint instead of learning the same again."""
+        return self._database.claim(f"learning {model_version}", LEARNING_S)
 
     def find(self, key: str, *, up_to: int | None = None) -> Iterator[StateCheckpoint]:
         """Yield the checkpoints with this key, newest first, from log entry `up_to` backwards."""

@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,19 +22,41 @@ from urllib.parse import unquote
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from interfere.errors import ConflictError, InterfereError, UnavailableError, UnfitError
 from interfere.store.checked_rows import RowKind, UnreadableRow
 from interfere.store.database import Connection, EvictionListener, Parameters
-from interfere.store.store import Store
+from interfere.time_budget import check_interruption
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-MAX_CONNECTIONS = 4  # of one process; PostgreSQL takes 100 by default
-CONNECT_S = 10.0  # that a call waits for a connection
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it warns at every attempt, several times a second
+MAX_CONNECTIONS = 4  # of one process, and two of its own; PostgreSQL takes 100 by default
+CONNECT_S = 10.0  # that a call waits for a connection while the database answers
+AWAY_S = 0.5  # that a call waits for one after the last attempt has failed
+TRY_S = 0.1  # between two looks at whether an attempt has failed
 RETRY_S = 0.5  # hint to callers while the database is away
 LOCK_ID = 0x1F7E_4FE5  # of advisory locks; the second key names what is serialized
+CLAIM_ID = 0x1F7E_4FE6  # of those that are hints
+CLAIM_POLL_S = 0.02  # between two looks at whether another server has done its work
+_AWAY = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+    PoolTimeout,
+)
+# A host that has lost its power or its network is noticed within half a minute, at both ends: what it had locked is
+# free again. Seconds, but for the last (ms).
+_DEAD_PEERS = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 10_000}
+_OF_SESSION = {
+    "tcp_keepalives_idle": "10s",
+    "tcp_keepalives_interval": "5s",
+    "tcp_keepalives_count": "3",
+    "idle_in_transaction_session_timeout": "30s",  # of a process that was stopped amid a write: others write then
+    "default_transaction_isolation": "read committed",
+}
 LOOK_EVERY_S = 1.0  # by a follower that no notification reaches
 PAUSE_S = 0.05  # between two looks: many small writes cost few looks
 CHANNEL = "interfere"  # of notifications about new observations and profiles
@@ -91,26 +113,6 @@ _MIGRATIONS: dict[int, str] = {0: _TABLES}  # by the format that they begin from
 _NAMED = re.compile(r"(?<!:):([a-z_]+)")
 
 
-class PostgresStore(Store):
-    """The store in a database. Any number of servers and workers may write."""
-
-    def __init__(
-        self, address: str, *, read_only: bool = False, on_eviction: EvictionListener = lambda *_: None
-    ) -> None:
-        """Connect to a database, and make its tables where it has none.
-
-        `address`: as libpq reads it, e.g. `postgresql://interfere@db.example/interfere`, or with the parameter
-        `password_file`, a file that holds the password alone. Raises UnavailableError where it cannot be reached,
-        UnfitError where its tables are of a newer release, its rights do not suffice or the file cannot be read.
-        """
-        self._postgres = PostgresDatabase(address, read_only=read_only, on_eviction=on_eviction)
-        super().__init__(self._postgres)
-
-    def follow(self, learn: Callable[[], None]) -> "Follower":
-        """Call `learn` whenever some server has appended observations or changed profiles, and every second."""
-        return Follower(self._postgres, learn)
-
-
 class Follower:
     """A thread that lets a server learn what other servers write."""
 
@@ -141,22 +143,32 @@ class Follower:
 
 
 class PostgresDatabase:
-    """A pool of connections to one database."""
+    """A pool of connections to one database. Any number of servers and workers may write."""
 
     def __init__(
         self, address: str, *, read_only: bool = False, on_eviction: EvictionListener = lambda *_: None
     ) -> None:
+        """Connect to a database, and make its tables where it has none.
+
+        `address`: as libpq reads it, e.g. `postgresql://interfere@db.example/interfere`, or with the parameter
+        `password_file`, a file that holds the password alone. Raises UnavailableError where it cannot be reached,
+        UnfitError where its tables are of a newer release, its rights do not suffice or the file cannot be read.
+        """
         self._address, self._read_only, self.on_eviction = address, read_only, on_eviction
         self._listening: psycopg.Connection[Any] | None = None
-        self._target, self._password = _split_password(address)
+        self._claiming: psycopg.Connection[Any] | None = None
+        self._making_connection = threading.Lock()
+        self._is_away = False  # the last attempt to connect has failed
+        with self._translated_errors():
+            self._parameters = _connection_parameters(address)
         self._pool: ConnectionPool[psycopg.Connection[Any]] = ConnectionPool(
-            self._target,
             min_size=1,
             max_size=MAX_CONNECTIONS,
-            timeout=CONNECT_S,
-            kwargs={"autocommit": True, "application_name": "interfere", "password": self._password},
+            kwargs=self._parameters,
             configure=self._configure,
             check=ConnectionPool.check_connection,
+            reconnect_timeout=0.0,  # attempts are made when calls need a connection, and calls learn that one failed
+            reconnect_failed=self._note_failure,
             open=False,
         )
         try:
@@ -169,19 +181,47 @@ class PostgresDatabase:
             raise
 
     def _connect(self) -> psycopg.Connection[Any]:
-        return psycopg.connect(self._target, password=self._password, autocommit=True, connect_timeout=int(CONNECT_S))
+        return psycopg.connect(**self._parameters)
 
     def _configure(self, connection: psycopg.Connection[Any]) -> None:
-        connection.execute("SET default_transaction_isolation = 'read committed'")
+        for name, value in _OF_SESSION.items():
+            connection.execute("SELECT set_config(%s, %s, false)", (name, value))
         connection.execute(
             "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
         )
         if self._read_only:
             connection.execute("SET default_transaction_read_only = on")
+        if self._is_away:
+            _log.warning("the database is back")
+        self._is_away = False
+
+    def _note_failure(self, _: object) -> None:
+        if not self._is_away:
+            _log.warning("the database is away; what needs it waits or is refused until it is back")
+        self._is_away = True
+
+    @contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+        """Give a connection of the pool. Raises UnavailableError as soon as the database is known to be away."""
+        with self._translated_errors():
+            was_away = self._is_away
+            end_s = time.monotonic() + (AWAY_S if was_away else CONNECT_S)
+            while True:
+                try:
+                    connection = self._pool.getconn(timeout=TRY_S)
+                    break
+                except PoolTimeout:
+                    if time.monotonic() >= end_s or (self._is_away and not was_away):
+                        raise
+            try:
+                with connection:
+                    yield connection
+            finally:
+                self._pool.putconn(connection)
 
     def _migrate(self) -> None:
         """Make or upgrade the tables, one server at a time. Raises UnfitError where they are of a newer release."""
-        with self._translated_errors(), self._pool.connection() as connection, connection.transaction():
+        with self._connection() as connection, connection.transaction():
             if not self._read_only:
                 _lock(connection, "format")
             made = connection.execute("SELECT to_regclass('store_format') IS NOT NULL").fetchone()
@@ -208,7 +248,7 @@ class PostgresDatabase:
     @contextmanager
     def transaction(self, serialized: str = "") -> Iterator["_Translating"]:
         """Give a connection inside one transaction, which is committed at the end and rolled back on any exception."""
-        with self._translated_errors(), self._pool.connection() as connection, connection.transaction():
+        with self._connection() as connection, connection.transaction():
             if serialized:
                 _lock(connection, serialized)
                 connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, serialized))
@@ -217,13 +257,13 @@ class PostgresDatabase:
     @contextmanager
     def read_connection(self) -> Iterator["_Translating"]:
         """Give a connection for single queries."""
-        with self._translated_errors(), self._pool.connection() as connection:
+        with self._connection() as connection:
             yield _Translating(connection)
 
     @contextmanager
     def snapshot(self) -> Iterator["_Translating"]:
         """Give a connection for several queries that all see the store at one moment."""
-        with self._translated_errors(), self._pool.connection() as connection, connection.transaction():
+        with self._connection() as connection, connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield _Translating(connection)
 
@@ -255,6 +295,11 @@ class PostgresDatabase:
         largest = f"(SELECT coalesce(max(seq), 0) FROM {table})"  # noqa: S608 - our own names
         connection.execute(f"UPDATE number SET last = {largest} WHERE name = ?", (table,))  # noqa: S608
 
+    def follow(self, learn: Callable[[], None]) -> Callable[[], None]:
+        """Call `learn` in a thread whenever some server has appended observations or changed profiles, and every
+        second, until the function that is returned is called."""
+        return Follower(self, learn).close
+
     def wait_for_change(self, timeout_s: float) -> None:
         """Wait until a transaction notifies the channel, or until the time is over."""
         deadline_s = time.monotonic() + timeout_s
@@ -270,11 +315,45 @@ class PostgresDatabase:
                 self._listening.close()
             time.sleep(max(0.0, deadline_s - time.monotonic()))
 
+    @contextmanager
+    def claim(self, work: str, patience_s: float) -> Iterator[None]:
+        """Wait while another server does the same work, for some time, and let others wait meanwhile.
+
+        It is a hint: where the lock cannot be had, or is lost with its connection, the block runs all the same.
+        """
+        end_s = time.monotonic() + patience_s
+        is_held: bool | None = False  # None: not known, as the caller was interrupted while it asked
+        try:
+            with suppress(psycopg.Error):
+                while not is_held and time.monotonic() < end_s:
+                    is_held = None
+                    is_held = self._claims("pg_try_advisory_lock", work)
+                    if not is_held:
+                        time.sleep(CLAIM_POLL_S)
+                        check_interruption()
+            yield
+        finally:
+            if is_held is not False:
+                with suppress(psycopg.Error):
+                    self._claims("pg_advisory_unlock", work)
+
+    def _claims(self, function: str, work: str) -> bool:
+        """Return what a function of PostgreSQL says about the lock of a piece of work, on a connection that holds the
+        locks of this process."""
+        with self._making_connection:
+            if self._claiming is None or self._claiming.closed:
+                self._claiming = self._connect()
+                self._configure(self._claiming)
+        query = sql.SQL("SELECT {}(%s, hashtext(%s))").format(sql.Identifier(function))
+        row = self._claiming.execute(query, (CLAIM_ID, work)).fetchone()
+        return bool(row and row[0])
+
     def close(self) -> None:
         """Close all connections. May be called twice."""
         self._pool.close()
-        if self._listening is not None:
-            self._listening.close()
+        for connection in (self._listening, self._claiming):
+            if connection is not None:
+                connection.close()
 
     @contextmanager
     def _translated_errors(self) -> Iterator[None]:
@@ -287,7 +366,7 @@ class PostgresDatabase:
                 f"the database cannot be used ({_line(error)})",
                 remedy="give the role of the address its own database, or CREATE on a schema of its search path",
             ) from None
-        except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
+        except _AWAY as error:
             raise UnavailableError(
                 f"the database is away ({_line(error)})",
                 remedy="retry; the operator: does PostgreSQL run and take this role?",
@@ -321,27 +400,31 @@ def _translated(statement: str) -> str:
     return _NAMED.sub(r"%(\1)s", statement.replace("%", "%%").replace("?", "%s"))
 
 
-def _split_password(address: str) -> tuple[str, str | None]:
-    """Return an address for libpq, and the password that the file of its parameter `password_file` holds.
+def _connection_parameters(address: str) -> dict[str, Any]:
+    """Return the parameters of connections to an address of libpq, with the password that the file of its parameter
+    `password_file` holds.
 
     libpq's own `passfile` is refused where a group may read it, as files are that systemd and Kubernetes mount. The
     address itself holds no secret: processes of workers show it, and so does the log.
     """
     base, _, query = address.partition("?")
-    parameters = query.split("&") if query else []
-    files = [each.partition("=")[2] for each in parameters if each.startswith("password_file=")]
-    others = [each for each in parameters if not each.startswith("password_file=")]
+    fields = query.split("&") if query else []
+    files = [each.partition("=")[2] for each in fields if each.startswith("password_file=")]
+    others = [each for each in fields if not each.startswith("password_file=")]
+    given = conninfo_to_dict(base + ("?" + "&".join(others) if others else ""))
+    defaults = {"application_name": "interfere", "connect_timeout": int(CONNECT_S), **_DEAD_PEERS}
+    parameters = {**defaults, **given, "autocommit": True}
     if not files:
-        return address, None
+        return parameters
     try:
-        password = Path(unquote(files[-1])).read_text(encoding="utf-8").rstrip("\r\n")
+        parameters["password"] = Path(unquote(files[-1])).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UnfitError(
             f"the password file of the database cannot be read ({getattr(error, 'strerror', None) or 'not text'})",
             value=unquote(files[-1]),
             remedy="make it readable to the user of the server; it holds the password alone",
         ) from None
-    return base + ("?" + "&".join(others) if others else ""), password
+    return parameters
 
 
 def _lock(connection: psycopg.Connection[Any], name: str) -> None:

@@ -6,7 +6,7 @@ from interfere.errors import LimitError
 from interfere.records import JobProfile
 from interfere.records.documents import to_json
 from interfere.store.database import Database, rows_of
-from interfere.store.row_kinds import PROFILE
+from interfere.store.rows import PROFILE
 
 MAX_PROFILES = 20_000  # a site's workloads on its device types
 MAX_PROFILES_OF_CALLER = MAX_PROFILES // 2  # so that no caller takes the places of all others

@@ -13,20 +13,26 @@ queue for each kind of work, so that one kind cannot hold up another. Law 4: dec
 another, so that no decision is computed in vain. Law 5: a scope never takes all places of the queue, and has at most
 one decision among those that wait for a processor, which are served in turn by caller. So neither a scope nor a caller
 gains by many requests. Law 6: a request that is interrupted while it waits leaves its queue within `POLL_S`.
+
+`ReportGroups` lets the reports that wait while another is stored be stored together, in one transaction. Law 7: no
+report is acknowledged before it is stored. Law 8: a report that cannot be stored harms no other.
 """
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from itertools import islice
 
 from interfere.config import Settings
-from interfere.errors import LimitError
+from interfere.errors import LimitError, UnavailableError
+from interfere.records import ObservationAnswer, Reported
 from interfere.serving.calls.callers import MAX_THREADS
 from interfere.serving.calls.transfers import Transfers
-from interfere.time_budget import check_interruption
+from interfere.serving.metrics import Metrics
+from interfere.time_budget import check_interruption, interruptible
 
 POLL_S = 0.05  # between two questions whether the caller still waits
 RETRY_S = 0.2  # hint to callers refused because they have too many calls: most calls take milliseconds
@@ -104,6 +110,7 @@ class FairQueue:
         most_of_caller: int | None = None,
         may_begin: Callable[[str], bool] | None = None,
         always_rests: bool = False,
+        on_turn: Callable[[float], None] = lambda _: None,
     ) -> None:
         """Make a queue of `at_once` places.
 
@@ -111,10 +118,11 @@ class FairQueue:
         beside each other have one place each, and rest between calls. `most_of_caller`: calls of one caller that may
         run or wait; None for any number. `may_begin`: whether a call of this caller may begin now; `look_again` asks
         again. `always_rests`: a place stays empty for `REST_S` after each call, for the sake of calls in other queues.
+        `on_turn`: called with the seconds that a call has waited when its turn comes.
         """
         self._at_once, self._most, self._may_begin = at_once, most_of_caller, may_begin or (lambda _: True)
         self._of_caller = max(1, at_once - reserved)
-        self._shares, self._always_rests = reserved > 0, always_rests
+        self._shares, self._always_rests, self._on_turn = reserved > 0, always_rests, on_turn
         self._seen_s: dict[str, float] = {}  # when callers last had a call, longest ago first; not before RECENT_S ago
         self._flows: dict[str, _Flow] = {}
         self._running, self._clock_s, self._mutex = 0, 0.0, threading.Lock()
@@ -126,6 +134,7 @@ class FairQueue:
         Raises LimitError where the caller has too many calls already, after a moment, so that a caller that sends its
         call again at once keeps nobody else waiting. Raises what `check_interruption` raises.
         """
+        entered_s = time.perf_counter()
         turn = self._enter(caller)
         if turn is None:
             time.sleep(REFUSED_AFTER_S)
@@ -137,6 +146,7 @@ class FairQueue:
             self._give_up(caller, turn)
             raise
         start_s = time.perf_counter()
+        self._on_turn(start_s - entered_s)
         try:
             yield
         finally:
@@ -234,7 +244,7 @@ class FairQueue:
 
 # --- the order of decisions, and the queues of calls ------------------------------------------------------------------
 
-WRITES_AT_ONCE = 2  # one writes, one parses the next request
+WRITES_AT_ONCE = 8  # one writes, the others wait to be written next together; with 16, predictions wait longer
 SHORT_AT_ONCE = 4  # of several callers; of one there is one at a time
 _WRITES = frozenset({"ReportObservations", "RegisterProfiles", "RemoveProfiles"})
 # Calls that may compute for long; the others answer in milliseconds.
@@ -256,10 +266,13 @@ class _Scope:
 class DecisionTurns:
     """Lets decisions begin in turn, one at a time in a scope and few at once in total. Thread-safe."""
 
-    def __init__(self, *, at_once: int = 2, max_waiting: int = 48) -> None:
+    def __init__(
+        self, *, at_once: int = 2, max_waiting: int = 48, on_turn: Callable[[float], None] = lambda _: None
+    ) -> None:
         """Limit decisions. `at_once`: decisions computed at the same time. `max_waiting`: requests of one scope,
-        running requests included."""
-        self._slots, self._max_waiting = FairQueue(at_once), max_waiting
+        running requests included. `on_turn`: called with the seconds that a decision of a scope has waited when its
+        turn comes."""
+        self._slots, self._max_waiting, self._on_turn = FairQueue(at_once), max_waiting, on_turn
         self._mutex = threading.Lock()
         self._scopes: dict[str, _Scope] = {}
 
@@ -277,10 +290,12 @@ class DecisionTurns:
                     retry_after_s=TURN_RETRY_S,
                 )
             entry.requests += 1
+        entered_s = time.perf_counter()
         try:
             _wait(entry.lock.acquire)
             try:
                 with self.of_anybody():
+                    self._on_turn(time.perf_counter() - entered_s)
                     yield
             finally:
                 entry.lock.release()
@@ -304,10 +319,12 @@ def _wait(acquire: Callable[..., bool]) -> None:
 class CallQueues:
     """The queues of the server: each kind of method has one."""
 
-    def __init__(self, settings: Settings, transfers: Transfers) -> None:
+    def __init__(self, settings: Settings, transfers: Transfers, metrics: Metrics) -> None:
         most, may_begin = settings.max_concurrent_rpcs, transfers.may_answer
-        self._reads = FairQueue(settings.threads, reserved=1, most_of_caller=most, may_begin=may_begin)
-        self._writes = FairQueue(WRITES_AT_ONCE, reserved=1, most_of_caller=most, may_begin=may_begin)
+        self._reads, self._writes = (
+            FairQueue(at_once, reserved=1, most_of_caller=most, may_begin=may_begin, on_turn=metrics.waits(name))
+            for at_once, name in ((settings.threads, "reads"), (WRITES_AT_ONCE, "writes"))
+        )
         # Decisions wait for their turn in `interfere.serving.calls.fair_queue`; here the calls of a caller are bounded.
         self._decisions = FairQueue(MAX_THREADS, most_of_caller=most, may_begin=may_begin)
         # Health checks and refusals take so little that 180 of them in flight keep the thread busy that takes all calls
@@ -322,3 +339,134 @@ class CallQueues:
         if name in _WRITES:
             return self._writes
         return self._decisions if name in _DECISIONS else self._reads
+
+
+# --- reports ----------------------------------------------------------------------------------------------------------
+
+HOLD_S = 30.0  # that a report waits for a store that is away, where its caller waits as long
+HELD_SHARE_OF_DEADLINE = 0.8  # of what the caller of a report waits; then it is told why, and sends the report again
+MAX_GROUP = 1_000  # observations of several reports that are stored together: some tenths of a second
+
+
+class _Report:
+    """A report that waits to be stored."""
+
+    __slots__ = ("answers", "error", "is_taken", "observations")
+
+    def __init__(self, observations: Sequence[Reported]) -> None:
+        self.observations, self.is_taken = observations, False
+        self.answers: tuple[ObservationAnswer, ...] | None = None
+        self.error: BaseException | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has its answers, or an error."""
+        return self.answers is not None or self.error is not None
+
+
+class ReportGroups:
+    """Stores reports in the order in which they come, so that those of a group wait for the disk once. Thread-safe.
+
+    While the store is away, reports wait here, inside their calls: as many as the queue of writes lets in, each as long
+    as its caller has patience.
+    """
+
+    def __init__(self, store: Callable[[Sequence[Reported]], Sequence[ObservationAnswer]]) -> None:
+        """Store reports with a function, which stores all observations that it gets or none."""
+        self._store, self._condition = store, threading.Condition()
+        self._waiting: deque[_Report] = deque()
+        self._is_storing = False
+        self._away: UnavailableError | None = None  # why the store could not be written last
+        self._next_try_s = 0.0
+
+    def observe(self, observations: Sequence[Reported], patience_s: float) -> tuple[ObservationAnswer, ...]:
+        """Return the answers to a report once it is stored.
+
+        Raises UnavailableError where the store stays away for `patience_s`.
+        """
+        report, end_s = _Report(observations), time.monotonic() + patience_s
+        with self._condition:
+            self._waiting.append(report)
+        try:
+            while not report.is_over:
+                check_interruption()
+                if self._away is not None and time.monotonic() >= end_s:
+                    report.error = _not_confirmed(self._away)  # also where another thread tries just now
+                elif group := self._next_group():
+                    self._store_group(group)
+        finally:
+            self._leave(report)
+        if report.error is not None:
+            raise report.error
+        assert report.answers is not None
+        return report.answers
+
+    def _next_group(self) -> list[_Report]:
+        """Return the reports to store now; nothing where another thread stores some, or after a moment's wait."""
+        with self._condition:
+            if self._is_storing or time.monotonic() < self._next_try_s:
+                self._condition.wait(TURN_POLL_S)
+                return []
+            group: list[_Report] = []
+            count = 0
+            for report in self._waiting:
+                count += len(report.observations)
+                if group and count > MAX_GROUP:
+                    break
+                group.append(report)
+            for report in group:
+                report.is_taken = True
+            self._is_storing = bool(group)
+            return group
+
+    def _store_group(self, group: Sequence[_Report]) -> None:
+        """Store reports together; one after another where that fails, since one of them may be at fault."""
+        try:
+            with interruptible(lambda: None):  # a report of several callers is stored whatever one of them does
+                if not self._try(group) and len(group) > 1:
+                    for report in group:
+                        self._try([report])
+        finally:
+            with self._condition:
+                for report in group:
+                    report.is_taken = False
+                self._waiting = deque(report for report in self._waiting if not report.is_over)
+                self._is_storing = False
+                self._condition.notify_all()
+
+    def _try(self, group: Sequence[_Report]) -> bool:
+        """Store reports in one transaction. Returns False where another try, with each by itself, may do better."""
+        try:
+            answers = iter(self._store([each for report in group for each in report.observations]))
+        except UnavailableError as error:
+            self._away = error
+            if error.retry_after_s is None:  # a full disk: the operator has to do something
+                for report in group:
+                    report.error = _not_confirmed(error)
+            else:
+                self._next_try_s = time.monotonic() + error.retry_after_s
+            return True
+        except Exception as error:
+            if len(group) == 1:
+                group[0].error = error
+            return False
+        self._away = None
+        for report in group:
+            report.answers = tuple(islice(answers, len(report.observations)))
+        return True
+
+    def _leave(self, report: _Report) -> None:
+        """Take a report out of those that wait. One that is being stored stays: its caller has gone and will send it
+        again, which is safe."""
+        with self._condition:
+            if report in self._waiting and not report.is_taken:
+                self._waiting.remove(report)
+
+
+def _not_confirmed(error: UnavailableError) -> UnavailableError:
+    return UnavailableError(
+        f"this report is not confirmed as stored: {error.what}",
+        value=error.value,
+        remedy=f"send it again, which is safe; {error.remedy}",
+        retry_after_s=error.retry_after_s,
+    )

@@ -122,7 +122,7 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
         self._transfers = Transfers(stopping)
         self._large_requests = LargeRequests(settings.message_mib * 2**20)
         self._limits = CallLimits()
-        self._queues = CallQueues(settings, self._transfers)
+        self._queues = CallQueues(settings, self._transfers, metrics)
         self._model_changes = RateLimit(burst=MODEL_CHANGES, each_s=MODEL_CHANGE_EVERY_S)
         self._watches = StreamLimit(MAX_WATCHES_OF_CALLER, MAX_WATCHES)
         self._streams = StreamLimit(MAX_STREAMS_OF_CALLER, MAX_STREAMS)

@@ -269,6 +269,10 @@ class LogFold:
 
     # --- stored states ----------------------------------------------------------------------------------------------
 
+    def claim(self) -> AbstractContextManager[None]:
+        """Wait while another server learns the log with the same model, and let others wait during the block."""
+        return self._checkpoints.claim(self._untaught().version)
+
     def _key(self) -> str:
         """Return the key of a stored state: the format and the model version on which the state depends."""
         return f"{online_state.FORMAT} {self._untaught().version}"
@@ -411,15 +415,16 @@ class Relearning:
         """Return a model that learned all but the last few entries, the entry of its newest checkpoint, and its last
         entry."""
         self._fold.recent.release(check_interruption)
-        begin_s, last, profiles = time.monotonic(), self._newest_entry(generation), self._fold.profiles
-        model, stored = self._fold.model_after(last)
-        while (newest := self._newest_entry(generation)) - last > FEW_ENTRIES:
-            self._fold.extend(model, last, newest)
-            last = newest
-        check_interruption()
-        with suppress(UnavailableError):  # on a full disk only workers and the next start take longer
-            self._fold.store(model, last, profiles)
-            stored = last
+        with self._fold.claim():  # of several servers one learns, and the others find what it has stored
+            begin_s, last, profiles = time.monotonic(), self._newest_entry(generation), self._fold.profiles
+            model, stored = self._fold.model_after(last)
+            while (newest := self._newest_entry(generation)) - last > FEW_ENTRIES:
+                self._fold.extend(model, last, newest)
+                last = newest
+            check_interruption()
+            with suppress(UnavailableError):  # on a full disk only workers and the next start take longer
+                self._fold.store(model, last, profiles)
+                stored = last
         _log.info("the log was learned again beside the present model: %.1f s", time.monotonic() - begin_s)
         return model, stored, last
 

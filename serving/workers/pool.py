@@ -24,7 +24,7 @@ from interfere.serving.listing import Decided
 from interfere.serving.metrics import Metrics
 from interfere.serving.workers.fork_server import ForkServer
 from interfere.serving.workers.worker import WorkerProcess
-from interfere.store.opening import StoreAddress
+from interfere.store.store import StoreAddress
 from interfere.time_budget import check_interruption
 from interfere.wire.errors import error_from_status
 

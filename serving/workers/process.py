@@ -29,7 +29,7 @@ from interfere.serving.state import load_served_model
 from interfere.serving.workers.fork_server import fork_until_closed, leave_out_what_stays, return_freed_memory
 from interfere.serving.workers.pool import Answered, Ask, Failed, Knowing
 from interfere.serving.workers.worker import AbandonedCalls
-from interfere.store.opening import StoreAddress, open_store, store_address
+from interfere.store.store import StoreAddress, open_store, store_address
 from interfere.time_budget import interruptible
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.errors import status_of
@@ -183,7 +183,8 @@ def learn(address: StoreAddress, model_folder: Path) -> None:
     """Learn the log with a model, and store the state that was learned."""
     store = open_store(address, shared=True)
     model = load_served_model(model_folder)
-    PolicyCore(model=model, store=store, metrics=Metrics(), time_budget_s=1.0).store_state()
+    with store.checkpoints.claim(model.predictor.version):
+        PolicyCore(model=model, store=store, metrics=Metrics(), time_budget_s=1.0).store_state()
     store.close()
 
 

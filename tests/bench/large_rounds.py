@@ -30,8 +30,7 @@ from interfere.serving.metrics import Metrics
 from interfere.serving.service import PolicyCore
 from interfere.serving.servicer import PolicyServicer
 from interfere.serving.state import load_served_model
-from interfere.store.opening import open_store, store_address
-from interfere.store.store import Store
+from interfere.store.store import Store, open_store, store_address
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.converter import from_proto
 from interfere.wire.snapshots import SentSnapshots

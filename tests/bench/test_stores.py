@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from interfere.records import ScopeLedger
-from interfere.store.opening import open_store
 from interfere.store.rows import NewObservation
-from interfere.store.store import Store
+from interfere.store.store import Store, open_store
 from interfere.testing.stores import DECISION, promise, window
 from tests.bench.history import record
 from tests.store.postgres_server import running_postgres
@@ -49,7 +48,7 @@ WORK: dict[str, Callable[[Store], None]] = {
 def test_writes_on_both_stores(tmp_path: Path) -> None:
     figures: dict[str, float] = {}
     with ExitStack() as stack:
-        database = stack.enter_context(running_postgres()).new_database()
+        database = stack.enter_context(running_postgres(fsync=True)).new_database()
         stores = {
             "sqlite": stack.enter_context(closing(open_store(tmp_path / "store.db"))),
             "postgresql": stack.enter_context(closing(open_store(database))),

@@ -16,7 +16,7 @@ from interfere.data.facts import SourceKind, combine_facts, known_facts, source_
 from interfere.data.tables import add_profiles, read_table
 from interfere.errors import InterfereError
 from interfere.records import JobProfile, KernelStat
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.store import SqliteStore
 from tests.data.importers.kernels.test_nsight import RAW
 from tests.monitoring.monitored_site import answer, gauge, write
 

@@ -27,7 +27,7 @@ from interfere.records import (
     SolveStatus,
 )
 from interfere.records.documents import from_json
-from interfere.store.row_kinds import promise_to_json
+from interfere.store.rows import promise_to_json
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 
 Slowdowns = Mapping[tuple[str, str], float]

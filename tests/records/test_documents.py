@@ -42,7 +42,7 @@ from interfere.records import (
 )
 from interfere.records.documents import from_document, from_json, to_document, to_json
 from interfere.records.observations import OBSERVATION_TYPES
-from interfere.store.row_kinds import accepted_deadline_to_json, promise_or_deadline_from_json, promise_to_json
+from interfere.store.rows import accepted_deadline_to_json, promise_or_deadline_from_json, promise_to_json
 from interfere.strict_json import json_value
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.converter import from_proto, to_proto

@@ -14,7 +14,7 @@ from interfere.serving.metrics import Metrics
 from interfere.serving.predicting import predict_pairs
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import load_served_model
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.store import SqliteStore
 from tests.models import DEVICE_TYPE, WORKLOADS, profile
 from tests.serving.test_observations import window
 

@@ -34,7 +34,7 @@ from interfere.serving.service import PolicyCore
 from interfere.serving.state import load_served_model
 from interfere.serving.workers.fork_server import ARENAS
 from interfere.store import decisions
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.store import SqliteStore
 from tests.models import DEVICE_TYPE, WORKLOADS, profile
 from tests.serving.test_server import scrape
 

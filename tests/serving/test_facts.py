@@ -16,7 +16,7 @@ from interfere.records.documents import to_document
 from interfere.serving.profiles import MAX_VERSIONS, ProfileCatalogue
 from interfere.serving.server import RunningServer
 from interfere.serving.state import load_served_model
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.store import SqliteStore
 from tests.models import DEVICE_TYPE, WORKLOADS, expected, profile
 from tests.serving.test_server import scrape
 

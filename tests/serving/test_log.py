@@ -41,7 +41,7 @@ from interfere.serving.service import PolicyCore
 from interfere.serving.state import load_served_model
 from interfere.store.observations import StoredCheckpoints
 from interfere.store.rows import RolledBackRange
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.store import SqliteStore
 from interfere.training.publishing.residual_prior import residual_prior_file
 from tests.models import DEVICE_TYPE, add_file, expected, profile, publish
 from tests.serving.test_observations import APPLIED, DUPLICATE, PENDING, REJECTED, median, results, window

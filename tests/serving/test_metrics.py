@@ -1,13 +1,23 @@
 """Metrics of decisions: refusals and actions are counted by the kind of their rule, a label of bounded words."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 from prometheus_client import generate_latest
 
+from interfere.client import PolicyClient
+from interfere.config import Settings
 from interfere.policy.solve.planner import plan
 from interfere.records import Device, Job, Limits, Snapshot
 from interfere.serving.metrics import Metrics
+from interfere.serving.server import RunningServer
 from interfere.serving.workers.process import CountingMetrics
+from tests.models import DEVICE_TYPE
+from tests.serving.test_observations import window
+from tests.serving.test_server import scrape
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
+from tests.waiting import PATIENCE_S
 
 
 def test_refusals_and_actions_are_counted_by_rule() -> None:
@@ -52,3 +62,14 @@ def test_results_that_are_watched_are_counted_from_zero() -> None:
         for value in values:
             assert f'interfere_{name}_total{{result="{value}"}} 0.0' in text
     assert "interfere_greedy_decisions_total 0.0" in text
+
+
+def test_waits_for_a_turn_are_counted_by_queue(serve: Callable[..., RunningServer], settings: Settings) -> None:
+    server = serve(replace(settings, metrics_port=0))
+    with PolicyClient(server.address, timeout_s=PATIENCE_S) as client:
+        client.predict(["infer", "stream"], pairs=[(0, 1)])
+        client.observe([window("a", "infer", "stream", slowdown=1.5)])
+        client.match(Snapshot(pending=(), devices=(Device(id="d", type=DEVICE_TYPE),)))
+    text = scrape(server)
+    for queue in ("reads", "writes", "decisions"):
+        assert f'interfere_queue_wait_seconds_count{{queue="{queue}"}} 1.0' in text

@@ -232,8 +232,11 @@ def test_a_failed_write_leaves_prediction_and_store_as_they_were(server: Running
         server.settings.store_path, isolation_level=None
     ) as other:  # e.g. a backup that holds the file
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(UnavailableError, match="retry"):
-            client.observe([window(str(k), "infer", "gemm", slowdown=2.4) for k in range(1, 5)])
+        with (
+            PolicyClient(server.address, timeout_s=4.0) as impatient,
+            pytest.raises(UnavailableError, match="send it again"),
+        ):
+            impatient.observe([window(str(k), "infer", "gemm", slowdown=2.4) for k in range(1, 5)])
         other.execute("ROLLBACK")
     other.close()
     assert median(client) == before

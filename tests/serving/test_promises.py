@@ -29,7 +29,7 @@ from interfere.serving.metrics import Metrics
 from interfere.serving.server import RunningServer
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import load_served_model
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.store import SqliteStore
 from interfere.v1 import policy_pb2 as pb
 from tests.models import DEVICE_TYPE
 from tests.serving.test_server import scrape

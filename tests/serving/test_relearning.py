@@ -1,7 +1,9 @@
 """A log that is learned again beside the present model, and a server that learns its log before it is ready."""
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
-from interfere.errors import UnavailableError
+from interfere.errors import CancelledError, UnavailableError
 from interfere.records import Progress, Rollback
 from interfere.serving.learning import ledger, log_fold
 from interfere.serving.learning.log_fold import LogFold
@@ -20,7 +22,8 @@ from interfere.serving.metrics import Metrics
 from interfere.serving.server import SERVICE, RunningServer, start_server
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import load_served_model
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.store import SqliteStore
+from interfere.time_budget import interruptible
 from tests.models import WORKLOADS, profile
 from tests.serving.test_catch_up import answers
 from tests.serving.test_observations import window
@@ -188,3 +191,22 @@ def test_health_answers_while_a_server_learns_its_log(
         assert status(SERVICE) == health_pb2.HealthCheckResponse.SERVING
         assert client.model().online.observations == 20
     found[0].stop()
+
+
+def test_a_caller_that_gives_up_leaves_nothing_half_learned(make_core: Callable[..., PolicyCore]) -> None:
+    core, other = make_core(), make_core()
+    core.observe(windows(0, 30))
+    other.catch_up(30, other.state.profiles.digest())
+    other.observe(windows(100, 30))
+    looks = itertools.count()
+
+    def check() -> None:
+        if next(looks) >= 2:
+            raise CancelledError("nobody waits any longer")
+
+    with interruptible(check), suppress(CancelledError):
+        core.observe(windows(200, 5))  # after those of the other, which it has to learn first
+    with interruptible(check), suppress(CancelledError):
+        core.register([profile("nobody")])  # learns again all that was observed without it
+    core.observe(windows(300, 5))
+    np.testing.assert_allclose(answers(core), answers(make_core()), rtol=1e-12)

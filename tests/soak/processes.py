@@ -13,7 +13,7 @@ from pathlib import Path
 from interfere.client import PolicyClient
 from interfere.errors import InterfereError
 from interfere.records import ObservationResult, Progress
-from interfere.store.opening import StoreAddress
+from interfere.store.store import StoreAddress
 from tests.models import DEVICE_TYPE, expected
 from tests.waiting import PATIENCE_S
 

@@ -10,7 +10,7 @@ import pytest
 from interfere.errors import UnfitError
 from interfere.records import ScopeLedger
 from interfere.store.sqlite.maintenance import check
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.store import SqliteStore
 from interfere.testing.stores import AUDIT, DECISION, PROFILE, append, promise, window
 
 FLIPS = 4 * int(os.environ.get("SOAK_ROUNDS", "5"))  # make soak: 200

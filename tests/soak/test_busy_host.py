@@ -19,7 +19,7 @@ import pytest
 from interfere.client import PolicyClient
 from interfere.errors import InterfereError
 from interfere.records import ActionKind, Device, Job, Plan, Snapshot
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.store import SqliteStore
 from tests.models import DEVICE_TYPE, WORKLOADS
 from tests.serving.workers.test_fork_server import descendants
 from tests.soak.processes import serving_with

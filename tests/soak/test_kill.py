@@ -10,7 +10,7 @@ import pytest
 
 from interfere.client import PolicyClient
 from interfere.records import ObservationResult
-from interfere.store.opening import StoreAddress, open_store
+from interfere.store.store import StoreAddress, open_store
 from tests.soak.processes import Reporter, serving
 from tests.store.postgres_server import running_postgres
 from tests.waiting import PATIENCE_S, wait_until
@@ -26,7 +26,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreAddre
     if request.param == "sqlite":
         yield tmp_path / "store.db"
     else:
-        with running_postgres() as server:
+        with running_postgres(fsync=True) as server:
             yield server.new_database()
 
 

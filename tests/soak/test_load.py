@@ -15,7 +15,7 @@ from interfere.records import Progress
 from interfere.serving.learning.ledger import ObservationLedger
 from interfere.serving.metrics import Metrics
 from interfere.serving.profiles import ProfileCatalogue
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.store import SqliteStore
 from tests.models import DEVICE_TYPE, profile
 from tests.serving.workers.test_pool import cpu_s
 from tests.soak.processes import serving, shared

@@ -18,7 +18,7 @@ from pathlib import Path
 from interfere.client import PolicyClient
 from interfere.errors import InterfereError
 from interfere.records import ActionKind, Device, Job, ObservationResult, Snapshot
-from interfere.store.opening import open_store
+from interfere.store.store import open_store
 from tests.models import DEVICE_TYPE
 from tests.soak.processes import Served, serving, shared
 from tests.store.postgres_server import PostgresServer, running_postgres
@@ -202,7 +202,7 @@ def lag_s(replicas: Replicas, number: int) -> float:
 
 
 def test_servers_that_are_killed_and_a_database_that_restarts_lose_nothing(model_folder: Path, tmp_path: Path) -> None:
-    with running_postgres() as postgres:
+    with running_postgres(fsync=True) as postgres:
         run(postgres, model_folder, tmp_path)
 
 

@@ -12,7 +12,7 @@ from interfere.errors import UnfitError
 from interfere.records import DeviceSlots, EndPromise, Grant, ScopeLedger
 from interfere.store.rows import StateCheckpoint
 from interfere.store.sqlite.maintenance import check, repair
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.store import SqliteStore
 from interfere.testing.stores import AUDIT, DECISION, MEMORY, OUTCOME, PROFILE, append, promise, window
 
 SLOTS = DeviceSlots(device_id="d", device_type="t", granules=40, granule_bytes=2e9, oversubscription_ratio=1.25)

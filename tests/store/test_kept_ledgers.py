@@ -10,9 +10,7 @@ import pytest
 
 from interfere.records import AcceptedDeadline, EndPromise, Grant, ScopeLedger
 from interfere.store.decisions import StoredLedgers
-from interfere.store.opening import open_store
-from interfere.store.sqlite.store import SqliteStore
-from interfere.store.store import Store
+from interfere.store.store import SqliteStore, Store, open_store
 from interfere.testing.stores import promise
 from tests.store.postgres_server import PostgresServer
 

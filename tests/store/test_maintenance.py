@@ -20,8 +20,8 @@ from interfere.records.documents import to_json
 from interfere.store.backup import back_up, restore
 from interfere.store.sqlite.file import FORMAT
 from interfere.store.sqlite.maintenance import check, repair
-from interfere.store.sqlite.store import SqliteStore
 from interfere.store.sqlite.wal import read_wal
+from interfere.store.store import SqliteStore
 from interfere.testing.stores import PROFILE, append, window
 
 COMMITS = 200
@@ -41,7 +41,7 @@ def killed(tmp_path: Path) -> Path:
     """A store whose writer was killed: every commit is still in its write-ahead log."""
     path = tmp_path / "store.db"
     write = (
-        "import os, signal, sys, pathlib; from interfere.store.sqlite.store import SqliteStore\n"
+        "import os, signal, sys, pathlib; from interfere.store.store import SqliteStore\n"
         "from interfere.testing.stores import append, window\n"
         "store = SqliteStore(pathlib.Path(sys.argv[1]))\n"
         "store._file._connection.execute('PRAGMA wal_autocheckpoint = 0')\n"

@@ -11,7 +11,7 @@ from interfere.errors import UnfitError
 from interfere.records import ObservationResult, PairStatus, Progress, ReporterWeight, Rollback
 from interfere.store.observed_table import logged_windows, observed_table, pair_losses
 from interfere.store.rows import NewObservation
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.store import SqliteStore
 from interfere.testing.stores import MEMORY, OUTCOME, append
 from tests.tables import DEVICE, profile
 

@@ -1,7 +1,9 @@
 """The PostgreSQL store: the laws of every store, and a database that is away, newer or not ours."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -9,11 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.commands import store as commands
-from interfere.errors import UnavailableError, UnfitError
+from interfere.errors import CancelledError, UnavailableError, UnfitError
 from interfere.records import ScopeLedger
-from interfere.store.opening import copy_store, open_store
-from interfere.store.postgres import FORMAT, PostgresStore
+from interfere.store import postgres as postgres_module
+from interfere.store.postgres import FORMAT
 from interfere.store.rows import StateCheckpoint
+from interfere.store.store import Store, copy_store, open_store
 from interfere.testing.stores import (
     AUDIT,
     DECISION,
@@ -26,7 +29,9 @@ from interfere.testing.stores import (
     promise,
     window,
 )
+from interfere.time_budget import interruptible
 from tests.store.postgres_server import PostgresServer
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -37,11 +42,11 @@ def address(postgres: PostgresServer) -> str:
 
 class TestPostgresStore(StoreLaws):
     @pytest.fixture
-    def open_store(self, address: str) -> Iterator[Callable[[], PostgresStore]]:
-        opened: list[PostgresStore] = []
+    def open_store(self, address: str) -> Iterator[Callable[[], Store]]:
+        opened: list[Store] = []
 
-        def open_() -> PostgresStore:
-            opened.append(PostgresStore(address))
+        def open_() -> Store:
+            opened.append(open_store(address))
             return opened[-1]
 
         yield open_
@@ -118,3 +123,72 @@ def test_a_store_is_copied_from_a_file_to_a_database_and_back(address: str, tmp_
         assert append(copy, window("next")) == 4
         copy.close()
     store.close()
+
+
+@pytest.fixture
+def two(address: str) -> Iterator[tuple[Store, Store]]:
+    """Two servers' stores on one database."""
+    stores = open_store(address), open_store(address)
+    yield stores
+    for store in stores:
+        store.close()
+
+
+def waited_s(store: Store, work: str, patience_s: float) -> float:
+    """Return how long a server waits for another one that does the same work."""
+    begin_s = time.monotonic()
+    with store.database.claim(work, patience_s):
+        return time.monotonic() - begin_s
+
+
+def test_a_server_waits_while_another_does_the_same_work(two: tuple[Store, Store]) -> None:
+    first, second = two
+    with first.database.claim("a", 1.0), ThreadPoolExecutor(1) as pool:
+        assert waited_s(second, "b", PATIENCE_S) < PATIENCE_S  # other work
+        assert waited_s(second, "a", 0.3) >= 0.3  # it is a hint: patience ends
+        waiting = pool.submit(waited_s, second, "a", PATIENCE_S)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.3)
+        first.close()  # as a server that is killed
+        assert waiting.result(PATIENCE_S) >= 0.3
+    assert waited_s(second, "a", PATIENCE_S) < PATIENCE_S
+
+
+def test_work_goes_on_where_the_hint_is_lost_with_its_connection(
+    postgres: PostgresServer, two: tuple[Store, Store]
+) -> None:
+    first, second = two
+    with first.database.claim("a", 1.0):
+        postgres.stop("immediate")
+        assert waited_s(second, "a", PATIENCE_S) < PATIENCE_S
+        postgres.start()
+    assert waited_s(first, "a", PATIENCE_S) + waited_s(second, "a", PATIENCE_S) < PATIENCE_S
+
+
+def test_a_caller_that_gives_up_while_it_waits_holds_nothing(two: tuple[Store, Store]) -> None:
+    first, second = two
+
+    def give_up() -> None:
+        raise CancelledError("nobody waits")
+
+    with first.database.claim("a", 1.0), interruptible(give_up), pytest.raises(CancelledError):
+        waited_s(second, "a", PATIENCE_S)
+    assert waited_s(first, "a", PATIENCE_S) < PATIENCE_S
+
+
+def test_a_process_that_is_stopped_amid_a_write_holds_nobody_up_for_long(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(postgres_module._OF_SESSION, "idle_in_transaction_session_timeout", "300ms")
+    stopped, other = open_store(address), open_store(address)
+
+    def write() -> None:
+        with stopped.database.transaction() as connection:
+            stopped.database.take_numbers(connection, "observation", 1)
+            assert append(other, window("a")) == 1  # waits until PostgreSQL ends the session
+            stopped.database.take_numbers(connection, "observation", 1)
+
+    with pytest.raises(UnavailableError, match="the database is away"):
+        write()
+    stopped.close()
+    other.close()

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 
 from interfere.records import DeviceSlots, Grant, JobProfile, Observation, Promise
 from interfere.records.documents import from_json, to_json
-from interfere.store.row_kinds import promise_to_json
+from interfere.store.rows import promise_to_json
 from tests.wire import strategies as some
 
 

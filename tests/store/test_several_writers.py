@@ -9,9 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from interfere.store.opening import open_store, store_address
-from interfere.store.sqlite.store import SqliteStore
-from interfere.store.store import Store
+from interfere.store.store import SqliteStore, Store, open_store, store_address
 from tests.store.postgres_server import PostgresServer
 from tests.waiting import PATIENCE_S, wait_until
 

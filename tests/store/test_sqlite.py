@@ -16,7 +16,7 @@ from interfere.records import AcceptedDeadline, ScopeLedger
 from interfere.records.documents import to_json
 from interfere.store.decisions import StoredDecisionAudits
 from interfere.store.sqlite.file import SqliteFile
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.store import SqliteStore
 from interfere.testing.stores import (
     AUDIT,
     DECISION,
@@ -47,7 +47,7 @@ class TestSqliteStore(StoreLaws):
 def test_a_second_process_is_refused_until_the_first_has_died(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     hold = (
-        "import sys, pathlib; from interfere.store.sqlite.store import SqliteStore; "
+        "import sys, pathlib; from interfere.store.store import SqliteStore; "
         "store = SqliteStore(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
@@ -65,7 +65,7 @@ def test_a_second_process_is_refused_until_the_first_has_died(tmp_path: Path) ->
 def test_a_killed_server_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     write = (
-        "import sys, pathlib; from interfere.store.sqlite.store import SqliteStore\n"
+        "import sys, pathlib; from interfere.store.store import SqliteStore\n"
         "from interfere.testing.stores import append, window\n"
         "store = SqliteStore(pathlib.Path(sys.argv[1]))\n"
         "for k in range(100000):\n"

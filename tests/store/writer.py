@@ -14,10 +14,9 @@ from dataclasses import replace
 from interfere.errors import UnavailableError
 from interfere.records import ScopeLedger
 from interfere.store.database import Connection
-from interfere.store.opening import open_store, store_address
 from interfere.store.postgres import PostgresDatabase
 from interfere.store.rows import NewObservation
-from interfere.store.store import Store
+from interfere.store.store import Store, open_store, store_address
 from interfere.testing.stores import promise, window
 
 

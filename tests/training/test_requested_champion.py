@@ -10,7 +10,7 @@ from interfere.cli import main
 from interfere.errors import InvalidInputError
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.manifest import read_manifest
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.store import SqliteStore
 from interfere.training.pipeline import train
 from interfere.training.publishing.model_registry import MODEL, champion_folder, promote
 from interfere.training.publishing.tracking import mlflow_connection

@@ -18,7 +18,7 @@ from interfere.data.tables import Table, write_table
 from interfere.errors import TableError
 from interfere.records import Progress
 from interfere.store.rows import NewObservation
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.store import SqliteStore
 from interfere.training.publishing.model_registry import champion_folder
 from interfere.training.publishing.tracking import mlflow_connection
 from interfere.training.retrain import EXIT_BUSY, EXIT_STATUS, BusyError, RetrainOutcome, RetrainResult, retrain

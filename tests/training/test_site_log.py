@@ -14,7 +14,7 @@ from interfere.serving.learning.log_fold import LogFold
 from interfere.serving.state import load_served_model
 from interfere.store.observed_table import LoggedWindow, logged_windows
 from interfere.store.rows import NewObservation
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.store import SqliteStore
 from interfere.training.publishing.model_registry import champion_folder
 from interfere.training.retrain import RetrainOutcome, RetrainResult, retrain
 from interfere.training.site_log import LogScore, changed_domains, score_on_log

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.store import SqliteStore
 
 
 def open_folder(address, *, read_only=False, shared=False, on_eviction=lambda *_: None):

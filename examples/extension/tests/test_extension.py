@@ -6,7 +6,7 @@ from interfere_example.importer import import_lab
 from interfere_example.objective import LONGEST_WAIT
 
 from interfere.sim.schedulers.records import preset
-from interfere.store.opening import open_store
+from interfere.store.store import open_store
 from interfere.testing.distributions import DistributionLaws
 from interfere.testing.engines import EngineLaws
 from interfere.testing.importers import ImporterLaws

@@ -251,7 +251,7 @@ def _served_profiles(store: Path | None, model: Path | None, work: Path) -> "tup
     from interfere.config import load_settings
     from interfere.errors import NotFoundError
     from interfere.predict.model_profiles import shipped_profiles
-    from interfere.store.opening import open_store
+    from interfere.store.store import open_store
 
     settings = load_settings(work=work, model=model, store=store)
     path = settings.store_address

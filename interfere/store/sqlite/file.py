@@ -6,15 +6,15 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from interfere.errors import ConflictError, InterfereError, UnavailableError, UnfitError
 from interfere.store.checked_rows import RowKind, UnreadableRow, text_from_bytes
 from interfere.store.database import Connection, EvictionListener
-from interfere.store.row_kinds import ROW_KINDS
+from interfere.store.rows import ROW_KINDS
 from interfere.store.sqlite.checksums import (
     CHECKSUMS,
     add_checksums,
@@ -239,6 +239,14 @@ class SqliteFile:
         """Return the number of the next row of a table. A transaction is the only one, and no number is used twice."""
         last = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
         return int(last[0]) + 1 if last else 1
+
+    def claim(self, work: str, patience_s: float) -> AbstractContextManager[None]:  # noqa: ARG002 - there is no other
+        """Wait for nothing: one server holds the file."""
+        return nullcontext()
+
+    def follow(self, learn: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002 - there is no other
+        """Follow nobody: one server holds the file."""
+        return lambda: None
 
     def set_aside(self, rows: Sequence[UnreadableRow]) -> None:
         """Move rows that cannot be read into quarantine, and tell the operator which rows these are.

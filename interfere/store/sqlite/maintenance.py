@@ -10,7 +10,7 @@ from pathlib import Path
 
 from interfere.errors import UnavailableError, UnfitError
 from interfere.store.checked_rows import UnreadableRow, every_row, text_from_bytes, unreadable_rows
-from interfere.store.row_kinds import ROW_KINDS
+from interfere.store.rows import ROW_KINDS
 from interfere.store.sqlite.checksums import add_checksums, checksum_names, lost_row, missing_rows, provide_checksums
 from interfere.store.sqlite.commit_mark import SUFFIX, present_mark, read_mark
 from interfere.store.sqlite.file import FORMAT, FileLock, create_private

@@ -21,7 +21,7 @@ from interfere.serving import servicer
 from interfere.serving.server import RunningServer
 from interfere.serving.servicer import bounded_wait_s
 from interfere.store.sqlite.file import LOCK_TIMEOUT_S
-from interfere.store.sqlite.store import SqliteStore
+from interfere.store.store import SqliteStore
 from interfere.v1 import policy_pb2 as pb
 from tests.models import DEVICE_TYPE
 from tests.serving.test_server import scrape

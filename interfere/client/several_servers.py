@@ -1,0 +1,140 @@
+"""Several servers on one database as one target: calls take them in turn and are repeated on another one, and the
+decisions of a scope go to one of them.
+
+Each server has a weight for each scope, the hash of both, and the heaviest decides (rendezvous hashing: Thaler and
+Ravishankar, "Using name-based mappings to increase hit rates", IEEE/ACM Transactions on Networking 6(1), 1998). So all
+clients ask the same server about a scope, and only the scopes of a server that is gone move.
+
+Law: routing only saves work that two servers would do twice. Whichever server is asked, the answer is right.
+"""
+
+import hashlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import grpc
+
+from interfere.v1 import policy_pb2_grpc as rpc
+
+CONNECT_MS = 1_000  # until a server that does not answer is taken for away, and another one decides
+# Between two look-ups of a name; by gRPC's 30 s, servers replaced one after another are all unknown.
+RESOLUTION_MS = 1_000
+REPEATED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)  # the latter by a server that stops just now
+IN_TURN = {
+    "loadBalancingConfig": [{"round_robin": {}}],
+    "methodConfig": [
+        {
+            "name": [{"service": "interfere.v1.PolicyService"}],
+            "retryPolicy": {
+                "maxAttempts": 5,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "2s",
+                "backoffMultiplier": 3,
+                "retryableStatusCodes": [code.name for code in REPEATED],
+            },
+        }
+    ],
+}
+LOOK_EVERY_S = 1.0  # at whether a server that did not answer serves again
+_SERVICE = b"interfere.v1.PolicyService"
+_HEALTH_CHECK = b"\n" + bytes([len(_SERVICE)]) + _SERVICE  # a HealthCheckRequest of grpc.health.v1
+_SERVES = b"\x08\x01"  # the HealthCheckResponse SERVING
+ChannelOption = tuple[str, int | str]
+OpenChannel = Callable[[str, Sequence[ChannelOption]], grpc.Channel]
+"""Opens a channel to an address (`10.0.0.1:50051`)."""
+
+
+def channel_options(target: str) -> list[ChannelOption]:
+    """Return the options of the channel that takes all servers of a target in turn; none for one server."""
+    if "," not in target and not target.startswith("dns:"):
+        return []
+    return [
+        ("grpc.service_config", json.dumps(IN_TURN)),
+        ("grpc.dns_min_time_between_resolutions_ms", RESOLUTION_MS),
+    ]
+
+
+def rendezvous(scope: str, addresses: Sequence[str]) -> list[str]:
+    """Return the addresses of servers in the order in which they decide for a scope."""
+    return sorted(addresses, key=lambda each: hashlib.sha256(f"{each} {scope or 'default'}".encode()).digest())
+
+
+def listed_addresses(target: str) -> tuple[str, ...]:
+    """Return the addresses that a target lists: those of `ipv4:10.0.0.1:50051,10.0.0.2:50051`, or of `ipv6:...`."""
+    scheme, _, addresses = target.partition(":")
+    return tuple(addresses.split(",")) if scheme in ("ipv4", "ipv6") else ()
+
+
+class ScopeRouting:
+    """Chooses the server that decides for a scope. Thread-safe; it never waits for the network."""
+
+    def __init__(self, target: str, open_channel: OpenChannel) -> None:
+        """Choose among the servers of a target. A name that a resolver of its own resolves (`dns://RESOLVER/NAME`) has
+        no known addresses: calls take its servers in turn."""
+        self._open_channel, self._addresses, self._name, self._port = open_channel, listed_addresses(target), "", ""
+        if target.startswith("dns:") and (not target.startswith("dns://") or target.startswith("dns:///")):
+            self._name, _, self._port = target.removeprefix("dns:").lstrip("/").rpartition(":")
+        self._channels: dict[str, grpc.Channel] = {}
+        self._away: set[str] = set()
+        self._look_up_s, self._mutex = 0.0, threading.Lock()
+
+    def choose(self, scope: str) -> tuple[str, rpc.PolicyServiceStub] | None:
+        """Return the address and the stub of the server that decides for a scope; None where the choice is the
+        channel's, as only one server is known, or none of them answers."""
+        now_s = time.monotonic()
+        with self._mutex:
+            if self._name and now_s >= self._look_up_s:
+                self._look_up_s = now_s + RESOLUTION_MS / 1e3
+                threading.Thread(target=self._resolve, name="resolver", daemon=True).start()
+            if len(self._addresses) < 2:
+                return None
+            for address in rendezvous(scope, self._addresses):
+                if address not in self._away:
+                    if address not in self._channels:
+                        certified: list[ChannelOption] = [("grpc.ssl_target_name_override", self._name)]
+                        options = [("grpc.min_reconnect_backoff_ms", CONNECT_MS), *(certified if self._name else [])]
+                        self._channels[address] = self._open_channel(address, options)
+                    return address, rpc.PolicyServiceStub(self._channels[address])
+        return None
+
+    def note_away(self, address: str) -> None:
+        """Let the next servers decide for the scopes of one that does not answer, until it serves again."""
+        with self._mutex:
+            if address in self._away:
+                return
+            self._away.add(address)
+        threading.Thread(target=self._look, args=(address,), name="look", daemon=True).start()
+
+    def _look(self, address: str) -> None:
+        """Wait until a server serves again, or is no longer among those of the target."""
+        while (channel := self._channels.get(address)) is not None:
+            time.sleep(LOOK_EVERY_S)
+            with suppress(grpc.RpcError, ValueError):  # ValueError: the channel was closed
+                check = channel.unary_unary("/grpc.health.v1.Health/Check", bytes, bytes)
+                if check(_HEALTH_CHECK, timeout=LOOK_EVERY_S) == _SERVES:
+                    break
+        with self._mutex:
+            self._away.discard(address)
+
+    def _resolve(self) -> None:
+        """Look the addresses of the name up. Where that fails, the present ones stay."""
+        with suppress(OSError):
+            found = socket.getaddrinfo(self._name.strip("[]"), self._port, type=socket.SOCK_STREAM)
+            hosts = {str(address[0]) for *_, address in found}
+            addresses = tuple(
+                sorted(f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}" for host in hosts)
+            )
+            with self._mutex:
+                self._addresses = addresses
+                self._channels = {each: channel for each, channel in self._channels.items() if each in addresses}
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._mutex:
+            channels, self._channels, self._addresses, self._name = list(self._channels.values()), {}, (), ""
+        for channel in channels:
+            channel.close()
