@@ -25,6 +25,7 @@ from interfere.serving.adapters.windows import (
 )
 
 _log = logging.getLogger("interfere.adapters")
+MAX_REFUSALS = 1_000  # that are kept until the server has them; everything else is read again from the scheduler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,7 @@ class Reporter(Generic[J]):
         self._decided_jobs: tuple[DecidedJob[J], ...] = ()
         self._reported, self._profiled = set[str](), set[tuple[str, str]]()
         self._journalled: set[tuple[str, str]] = set()
+        self._refusals: dict[str, Observation] = {}  # that no server has yet
 
     def see(self, runs: Iterable[Run[J]], decided_jobs: Iterable[DecidedJob[J]], now_s: float) -> None:
         """Take in the runs and the decided jobs of one moment."""
@@ -141,7 +143,9 @@ class Reporter(Generic[J]):
         }
         observations: list[Observation] = [found for _, found in measured]
         observations += [each for name, each in outcome_of.items() if name not in self._reported]
-        observations += self._refusals(decisions, rejected, now_s)
+        self._refusals |= {each.observation_id: each for each in self._refused(decisions, rejected, now_s)}
+        self._refusals = dict(list(self._refusals.items())[-MAX_REFUSALS:])
+        observations += self._refusals.values()
         # 2. Deliver them; a prediction that is compared with a window must not have learnt from it.
         self._journal_places(decisions, now_s)
         results = Counter[str]()
@@ -151,13 +155,14 @@ class Reporter(Generic[J]):
             for answer in client.observe(observations):
                 results[answer.result.value] += 1
                 self._reported.add(answer.observation_id)
+                self._refusals.pop(answer.observation_id, None)
             for window, found in measured:
                 self._journal_window(window, found, predicted.get(found.observation_id))
             self._register_profiles(client, [each for each in progresses if not each.company])
         self._reported &= {*windows, *outcome_of}
         return results
 
-    def _refusals(
+    def _refused(
         self, decisions: Sequence[Decision[J]], rejected: Sequence[Rejection], now_s: float
     ) -> list[Observation]:
         """Return outcomes of the decisions whose changes the scheduler rejected."""

@@ -1,8 +1,11 @@
-"""What a write costs on PostgreSQL beside SQLite: CPU of this process, and the time until it is on disk."""
+"""What a write costs on PostgreSQL beside SQLite: CPU of this process, the time until it is on disk, and how many
+reports of several callers are stored in a second, one after another and in groups."""
 
 import itertools
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from interfere.records import ScopeLedger
+from interfere.records import ObservationAnswer, ObservationResult, Reported, ScopeLedger
+from interfere.serving.calls.fair_queue import ReportGroups
 from interfere.store.rows import NewObservation
 from interfere.store.store import Store, open_store
 from interfere.testing.stores import DECISION, promise, window
@@ -70,3 +74,45 @@ def test_writes_on_both_stores(tmp_path: Path) -> None:
         print(", ".join(f"{key} {value}" for key, value in figures.items() if key.startswith(f"{name}_")))
     record("stores", figures)
     assert all(figures[f"{name}_ratio"] < 20 for name in WORK)
+
+
+CALLERS, REPORTS = 8, 100
+
+
+def reports_a_second(store: Store, observe: Callable[[int], object]) -> float:
+    """Return how many reports of several callers are stored in a second."""
+    start_s = time.perf_counter()
+    with ThreadPoolExecutor(CALLERS) as pool:
+        list(pool.map(observe, range(CALLERS * REPORTS)))
+    assert store.observations.bounds()[1] >= CALLERS * REPORTS
+    return CALLERS * REPORTS / (time.perf_counter() - start_s)
+
+
+def test_reports_of_several_callers_at_once(tmp_path: Path) -> None:
+    figures: dict[str, float] = {}
+    with ExitStack() as stack:
+        database = stack.enter_context(running_postgres(fsync=True)).new_database()
+        for kind, address in {"sqlite": tmp_path / "store.db", "postgresql": database}.items():
+            store = stack.enter_context(closing(open_store(address)))
+
+            def observe(reported: Sequence[Reported], store: Store = store) -> list[ObservationAnswer]:
+                store.observations.append([NewObservation(observation=each) for each in reported], 0.0)  # type: ignore[arg-type]  # none is unreadable
+                return [ObservationAnswer(observation_id="", result=ObservationResult.APPLIED) for _ in reported]
+
+            groups, one_at_a_time = ReportGroups(observe), threading.Lock()
+
+            def alone(_: int, lock: threading.Lock = one_at_a_time, store: Store = store) -> None:
+                with lock:
+                    append(store, 1)
+
+            def grouped(_: int, groups: ReportGroups = groups) -> None:
+                groups.observe([window(f"o{next(numbers)}")], 60.0)
+
+            for name, work in {"one_by_one": alone, "grouped": grouped}.items():
+                rates = [reports_a_second(store, work) for _ in range(3)]
+                figures[f"{kind}_{name}_reports_s"] = round(float(np.median(rates)))
+    print()
+    print(", ".join(f"{key} {value:g}" for key, value in figures.items()))
+    record("stores_grouped", figures)
+    for kind in ("sqlite", "postgresql"):
+        assert figures[f"{kind}_grouped_reports_s"] > figures[f"{kind}_one_by_one_reports_s"]
