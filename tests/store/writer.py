@@ -58,8 +58,11 @@ def main() -> None:
     address, what, name, count = sys.argv[1], *sys.argv[2:4], int(sys.argv[4])
     naive = what.startswith("naive-")
     random.seed(name)
-    naive_log = what == "naive-log"
-    store = Store(NaiveDatabase(address)) if naive_log else open_store(store_address(address), shared=True)
+    store: Store | None = None
+    while store is None:
+        with patience():  # the others write already
+            is_naive = what == "naive-log"
+            store = Store(NaiveDatabase(address)) if is_naive else open_store(store_address(address), shared=True)
     skew_s = random.uniform(-3600.0, 3600.0)  # clocks of servers differ
     done = k = 0
     while done < count:
