@@ -82,7 +82,7 @@ def verdict(answer: "WhatIfAnswer") -> tuple[list[str], Tone]:
     sentences = (
         f"{word}: {_situation(first)}; {under}.{reason}",
         _saved_text(answer),
-        _later_text(answer.later),
+        later_text(answer.later),
         _pays_text(answer),
     )
     return list(filter(None, sentences)), tone
@@ -139,7 +139,7 @@ def _saved_text(answer: "WhatIfAnswer") -> str:
     return f"Sharing, you could give back {saved.with_sharing} of {saved.devices} GPUs {equal}, {alone}{because}."
 
 
-def _later_text(groups: "Sequence[JobGroup]") -> str:
+def later_text(groups: "Sequence[JobGroup]") -> str:
     """Return which share of the jobs ends later, and the group that it hits most."""
     if not groups:
         return ""
@@ -147,9 +147,13 @@ def _later_text(groups: "Sequence[JobGroup]") -> str:
     text = f"{every.later_share:.1%} of the jobs would end over {LATER_SHARE:.0%} later"
     telling = [each for each in groups[1:] if each.later >= max(1.0, TELLING_SHARE * every.later)]
     hit = max(telling, key=lambda each: each.later_share, default=every)
+    sooner = f"{every.sooner / every.jobs:.1%} as much sooner"
     if hit.later_share < 1.5 * every.later_share:
-        return f"{text}, {every.sooner / every.jobs:.1%} as much sooner."
-    return f"{text} ({hit.later_share:.0%} of those of {hit.kind} {hit.name}), {every.sooner / every.jobs:.1%} sooner."
+        # No group is hit much harder than the others: the run time that most of these jobs have.
+        most = max((each for each in groups if each.kind == "run time"), key=lambda each: each.later)
+        mostly = f" (most of them of run time {most.name})" if 2 * most.later > every.later else ""
+        return f"{text}{mostly}, {sooner}."
+    return f"{text} ({hit.later_share:.0%} of those of {hit.kind} {hit.name}), {sooner}."
 
 
 def gang_text(answer: "WhatIfAnswer") -> str:

@@ -24,6 +24,7 @@ from interfere.study.replay_report import change_text
 from interfere.study.replays import ReplayInputs, ReplayTask, Scenario, results_of, run_replays
 from interfere.study.whatif_findings import (
     LATER_SHARE,
+    JobGroup,
     change_over_loads,
     gang_break_even,
     is_equal_service,
@@ -33,7 +34,7 @@ from interfere.study.whatif_findings import (
 )
 from interfere.study.whatif_question import WhatIfAnswer
 from interfere.study.whatif_report import queue_text
-from interfere.study.whatif_sentences import gang_text, verdict
+from interfere.study.whatif_sentences import gang_text, later_text, verdict
 from interfere.testing.schedulers import USUAL, job
 from interfere.training.study_models import TrainedModels
 from tests.sim.small_worlds import sharings, world
@@ -237,3 +238,20 @@ def test_the_answer_is_over_months_at_loads_like_these_weeks_once_all_loads_are_
     told, _ = verdict(replace(answer, over_loads={}))
     assert "of a load like" not in told[0]
     assert "loads like these weeks" not in told[0]
+
+
+def test_who_pays_is_named_by_the_group_that_is_hit_hardest_or_by_the_run_time_of_most() -> None:
+    def group(kind: str, name: str, jobs: int, later: int) -> JobGroup:
+        return JobGroup(kind=kind, name=name, jobs=jobs, later=later, sooner=0)
+
+    every = group("all", "all jobs", 100, 10)
+    alike = [every, group("run time", "under 10 min", 40, 3), group("run time", "1 to 10 h", 60, 7)]
+    end = "of the jobs would end over 10% later"
+    assert later_text(alike) == f"10.0% {end} (most of them of run time 1 to 10 h), 0.0% as much sooner."
+    halves = [every, group("run time", "under 10 min", 50, 5), group("run time", "1 to 10 h", 50, 5)]
+    assert later_text(halves) == f"10.0% {end}, 0.0% as much sooner."
+    assert (
+        later_text([*alike, group("user", "u1", 10, 8)])
+        == f"10.0% {end} (80% of those of user u1), 0.0% as much sooner."
+    )
+    assert later_text([]) == ""
