@@ -1,7 +1,7 @@
 """The best schedule found: named heuristics, list schedules in many orders, and insertions into the best order.
 
 Law 1: the schedule is never worse in projection than a named heuristic that was projected. Law 2: work units are the
-budget, so the same problem gives the same schedule; a search that its safety stop ends early says so.
+budget, so the same problem gives the same schedule, except where the safety stop (a time budget, which tells) cuts it.
 """
 
 import random
@@ -40,7 +40,6 @@ class ScheduledPlan:
     heuristic_values: dict[str, float]  # the objective of each named heuristic that was projected
     work_units: int
     plans: int  # list schedules that were made
-    stopped: bool  # whether the safety stop ended the search early
 
     def objective_value(self, problem: ScheduleProblem) -> float:
         """Return the objective over all jobs."""
@@ -169,7 +168,6 @@ def search(
         heuristic_values=state.heuristic_values,
         work_units=state.units,
         plans=state.plans,
-        stopped=state.stopped,
     )
 
 
