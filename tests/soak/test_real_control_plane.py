@@ -91,7 +91,7 @@ class ControlPlane:
             f"--cert-dir={folder / 'certificates'}",
             f"--token-auth-file={folder / 'tokens.csv'}",
             "--authorization-mode=RBAC",
-            "--disable-admission-plugins=ServiceAccount",
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",  # no kubelet says that nodes are ready
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={folder / 'accounts.key'}",
             f"--service-account-signing-key-file={folder / 'accounts.key'}",
@@ -127,6 +127,7 @@ class ControlPlane:
             "kube-controller-manager",
             *common,
             "--secure-port=0",
+            "--controllers=resourceclaim-controller,garbage-collector-controller",
             f"--service-account-private-key-file={self.folder / 'accounts.key'}",
         )
 
@@ -192,6 +193,7 @@ def _typed(version: str, kind: str, row: Row) -> Row:
     return {"apiVersion": version, "kind": kind, **row}
 
 
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
 def test_pods_run_where_the_plan_says_and_no_write_is_refused(
     control_plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from interfere.errors import ConflictError, InterfereError, NotFoundError
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-from interfere.serving.adapters.kubernetes.objects.values import map_at, timestamp
-from interfere.serving.adapters.kubernetes.problem import number
+from interfere.serving.adapters.kubernetes.objects.values import map_at, number, timestamp
 from interfere.serving.adapters.kubernetes.records import JsonObject
 
 _log = logging.getLogger("interfere.kubernetes")

@@ -25,15 +25,8 @@ from interfere.serving.adapters.kubernetes.api_server.calls import (
 from interfere.serving.adapters.kubernetes.api_server.watching import Cluster
 from interfere.serving.adapters.kubernetes.claims import claim_sizes, memory_bytes, seats_bytes
 from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
-from interfere.serving.adapters.kubernetes.problem import (
-    ClusterProblem,
-    build,
-    gpu_index,
-    is_refused,
-    number,
-    place_of,
-    within_free_resources,
-)
+from interfere.serving.adapters.kubernetes.objects.values import number
+from interfere.serving.adapters.kubernetes.problem import ClusterProblem, build, within_free_resources
 from interfere.serving.adapters.kubernetes.records import (
     ClusterState,
     DeviceRequest,
@@ -41,6 +34,7 @@ from interfere.serving.adapters.kubernetes.records import (
     Pod,
     PodState,
 )
+from interfere.serving.adapters.kubernetes.seats import gpu_index, is_refused, place_of
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from interfere.serving.adapters.kubernetes.writes import PodChange
 from interfere.serving.adapters.metrics import AdapterMetrics

@@ -28,16 +28,10 @@ from interfere.serving.adapters.kubernetes.claims import ClaimSizes, claim_sizes
 from interfere.serving.adapters.kubernetes.lease import newest_decision_s
 from interfere.serving.adapters.kubernetes.objects.gpus import gpus_of_slices
 from interfere.serving.adapters.kubernetes.objects.reading import read_claim, read_pod, specs_of_templates
-from interfere.serving.adapters.kubernetes.objects.values import map_at
-from interfere.serving.adapters.kubernetes.problem import (
-    INVALID,
-    SEVERAL,
-    is_of_several,
-    job_record,
-    number,
-    waited_long,
-)
+from interfere.serving.adapters.kubernetes.objects.values import map_at, number
+from interfere.serving.adapters.kubernetes.problem import INVALID, SEVERAL, is_of_several, waited_long
 from interfere.serving.adapters.kubernetes.records import Claim, JsonObject, Pod, PodState
+from interfere.serving.adapters.kubernetes.seats import job_record
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.kubernetes.writes import PodChange
 from interfere.serving.adapters.metrics import AdapterMetrics

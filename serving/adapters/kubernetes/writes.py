@@ -19,8 +19,7 @@ from interfere.serving.adapters.kubernetes.claims import (
     seat_spec,
     whole_spec,
 )
-from interfere.serving.adapters.kubernetes.objects.values import timestamp
-from interfere.serving.adapters.kubernetes.problem import number
+from interfere.serving.adapters.kubernetes.objects.values import number, timestamp
 from interfere.serving.adapters.kubernetes.records import Claim, Gpu, GpuSource, JsonObject, Node, Pod, PodState
 from interfere.serving.adapters.observations import Decision
 

@@ -61,3 +61,11 @@ def unix_s(text: object) -> float:
 def timestamp(at_s: float) -> str:
     """Return unix seconds as a timestamp with microseconds, as the API server writes it."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def number(text: str) -> float:
+    """Return a number that the adapter wrote into an annotation; 0 for any other text."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
