@@ -24,7 +24,7 @@ PURPOSES = {
     "Ask a server": ("predict", "explain", "advise", "grants", "models", "profiles"),
     "Tell a server what was measured": ("observe", "watch"),
     "Measure": ("profile", "probe", "onboard", "data"),
-    "Train and publish": ("train", "evaluate", "promote", "retrain", "work", "ui"),
+    "Train and publish": ("train", "evaluate", "tune", "promote", "retrain", "work", "ui"),
     "What would sharing do, what has it done?": (
         "whatif",
         "replay",

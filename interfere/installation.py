@@ -14,6 +14,7 @@ LIBRARIES = {
     "profile": ("torch", "psutil"),
     "testing": ("pytest", "hypothesis"),
     "train": ("pyarrow", "pandas", "sklearn", "lightgbm", "mlflow", "onnx", "onnxscript", "onnxmltools"),
+    "tune": ("optuna",),
     "ray": ("ray",),
     "dask": ("distributed",),
 }

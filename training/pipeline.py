@@ -49,13 +49,12 @@ from interfere.training.publishing.publication import (
     require_replaceable,
 )
 from interfere.training.publishing.tracking import (
-    input_example,
-    log_contributions,
-    log_training,
     mlflow_connection,
     prepare_workspace,
+    require_access,
     tracked_run,
 )
+from interfere.training.publishing.training_record import log_contributions, log_training, training_name
 
 MIN_DOMAIN_ROWS = 20  # ordered pairs of a device type and mode: as many calibrate a new device type
 AFTER_FITS = ("groups", "export", "record")  # tasks that follow the fits of models
@@ -87,7 +86,7 @@ def train(
     work: Path,
     *,
     seed: int = 0,
-    name: str = "default",
+    occasion: str = "",
     publish_to: Path | None = None,
     held_out: frozenset[Pair] = frozenset(),
     groups: Sequence[Path] = (),
@@ -107,11 +106,12 @@ def train(
     separately; `groups` are tables of which only the groups of three and more are learned from. The folder goes to
     `publish_to`, else to `models/challenger` of the workspace; the first model of a registry that passes the gate
     becomes its champion, in `models/champion`, which is served by default. `tracking` is the address of an MLflow
-    server; without one the runs stay in the workspace. `changed_domains` are device types and modes whose software
-    stack is known to have changed: labels there may contradict the champion. `notes` are further texts for the run,
-    by file name. `notice` is added to the card, where the licence of a table asks for it; without `measured_pairs`
-    the folder holds no measurement of a pair. The folds are fitted on the `engine`, each of which is kept in the
-    workspace when it is done, until the training has succeeded: one that was interrupted goes on from there.
+    server; without one the runs stay in the workspace. `occasion` begins the name of the run. `changed_domains` are
+    device types and modes whose software stack is known to have changed: labels there may contradict the champion.
+    `notes` are further texts for the run, by file name. `notice` is added to the card, where the licence of a table
+    asks for it; without `measured_pairs` the folder holds no measurement of a pair. The folds are fitted on the
+    `engine`, each of which is kept in the workspace when it is done, until the training has succeeded: one that was
+    interrupted goes on from there.
 
     Raises InvalidInputError for an unknown champion, TableError for a broken table, UnfitError for unusable data or a
     place that cannot be written, UnavailableError for a server that does not answer, ModelError for an export that
@@ -131,6 +131,7 @@ def train(
     folder = publish_to or model_registry.challenger_folder(work)
     require_replaceable(folder)
     prepare_workspace(work, tracking)
+    require_access(work, tracking)
 
     # 3. Cross-validate and fit every model, and select the champion.
     pairs, workloads = len(training_set), len(training_set.workloads)
@@ -181,7 +182,8 @@ def train(
     clock.finish("export", "exported and checked")
 
     report("recording the run")
-    with tracked_run(work, name, tracking) as run:
+    run_name = training_name([table.name for table in source.tables], occasion)
+    with tracked_run(work, run_name, tracking) as run:
         # 7. Judge it against the registry's champion.
         with model_registry.fetch_champion(run.mlflow) as current:
             champion_now = (
@@ -202,19 +204,17 @@ def train(
         run.log_tables(source, tables)
         if beside is not None:
             run.log_tables(beside, groups)
-        log_training(run, candidates, publication, verdict, encoder, report)
+        log_training(run, candidates, publication, verdict)
         log_contributions(run, tables_effect, campaigns)
         for file, text in (notes or {}).items():
             run.log_text(file, text)
         # 9. Publish the model folder.
         version = publish(folder, publication)
-        run.log_folder(model_registry.PUBLISHED, folder)
         # 10. Register the model.
         registered = model_registry.register(
             run,
-            publication.pair_graph,
-            input_example(candidates.champion_model, training_set),
-            model=candidates.champion,
+            folder,
+            publication,
             version=version,
             verdict=verdict,
             judged_against=None if current is None else current.version.number,

@@ -195,6 +195,8 @@ def retrain(
         drift = _measure_drift(source, observed, work)
         if drift is not None:
             report(drift.markdown())
+            if not dry_run:
+                model_registry.log_drift(work, drift, tracking)
         if dry_run:
             return replace(
                 unchanged, drift=drift, outcome=RetrainOutcome.WOULD_TRAIN, reason=_training_size(source, observed)
@@ -205,7 +207,7 @@ def retrain(
             (*tables, *_write_observed_table(work, observed)),
             work,
             seed=seed,
-            name="retrain",
+            occasion="retrain",
             groups=groups,
             tracking=tracking,
             champion=champion,

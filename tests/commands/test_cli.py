@@ -42,6 +42,7 @@ NAMES = (
     "study",
     "timeline",
     "train",
+    "tune",
     "ui",
     "watch",
     "whatif",

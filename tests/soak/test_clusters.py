@@ -16,6 +16,7 @@ from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.models.catalogue import select_models
 from tests.study.counting_tasks import Count, count, count_after_kills, refuse
 from tests.study.test_engine import plain
+from tests.study.test_replays import inputs, ran, tasks, without_times
 
 pytestmark = pytest.mark.timeout(900)
 TASKS = [Count(up_to=k) for k in range(16)]
@@ -52,6 +53,11 @@ def test_a_cluster_gives_the_results_of_one_process_also_where_a_worker_is_kille
     assert run(engine) == plain(here)
     assert (tmp_path / "killed").exists()
     assert run(engine) == plain(here)
+
+
+def test_a_sweep_is_that_of_one_process(engine: Engine) -> None:
+    made = inputs()
+    assert without_times(ran(made, tasks(), Runner(engine=engine))) == without_times(ran(made, tasks()))
 
 
 def test_folds_and_scores_are_those_of_one_process(engine: Engine) -> None:

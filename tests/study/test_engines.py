@@ -12,13 +12,22 @@ from pathlib import Path
 
 import pytest
 
+from interfere import load_table
+from interfere.data.tables import Table
 from interfere.errors import InvalidInputError, UnavailableError, UnfitError
+from interfere.features.pair import FeatureEncoder
 from interfere.study.engine import Engine, Runner, in_this_process
 from interfere.study.engines.catalogue import engine_of, in_processes
 from interfere.study.engines.folder import HEAD, in_folder, work_in_folder
 from interfere.testing.engines import EngineLaws
+from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.evaluation.cross_validation import evaluate_models
+from interfere.training.models.catalogue import select_models
 from tests.study.counting_tasks import Count, count, count_after_kills, count_never, count_until_told, refuse
 from tests.study.test_engine import plain
+from tests.study.test_replays import inputs as sweep_inputs
+from tests.study.test_replays import ran, without_times
+from tests.study.test_replays import tasks as sweep_tasks
 from tests.waiting import PATIENCE_S, wait_until
 
 LEASE_S = 1.5
@@ -30,6 +39,15 @@ from interfere.study.engines.folder import work_in_folder
 while True:
     work_in_folder(Path(sys.argv[1]), idle_s=60, lease_s=float(sys.argv[2]))
 """
+
+
+@pytest.fixture(scope="module")
+def small_dataset() -> Dataset:
+    """The pairs of six workloads of the shipped table."""
+    table = load_table("cpu")
+    names = {job.workload for job in table.jobs[:6]}
+    pairs = tuple(pair for pair in table.pairs if {pair.victim, pair.neighbour} <= names)
+    return build_dataset([Table(name="small", jobs=table.jobs[:6], pairs=pairs)], FeatureEncoder())
 
 
 @contextmanager
@@ -77,6 +95,15 @@ def test_an_engine_gives_the_results_of_one_process_also_where_a_worker_is_kille
     assert run(engine, tmp_path) == plain(here)
     assert (tmp_path / "killed").exists()
     assert run(engine, tmp_path) == plain(here)  # a second batch, nobody killed
+
+
+@pytest.mark.journey
+def test_a_sweep_and_the_folds_of_a_training_are_those_of_one_process(engine: Engine, small_dataset: Dataset) -> None:
+    made, models = sweep_inputs(), select_models("mean,additive,gbdt")
+    assert without_times(ran(made, sweep_tasks(), Runner(engine=engine))) == without_times(ran(made, sweep_tasks()))
+    there = evaluate_models(small_dataset, models, runner=Runner(engine=engine))
+    for one, other in zip(evaluate_models(small_dataset, models), there, strict=True):
+        assert (one.predicted_log == other.predicted_log).all()
 
 
 def test_an_error_of_a_task_is_raised_as_it_was(engine: Engine) -> None:

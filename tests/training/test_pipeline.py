@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from contextlib import redirect_stdout
@@ -16,6 +17,7 @@ from interfere.cli import main
 from interfere.data.tables import Table, table_digest, write_table
 from interfere.errors import NotFoundError, TableError, UnfitError
 from interfere.features.pair import FeatureEncoder
+from interfere.predict.acceptance.score import speed
 from interfere.predict.manifest import read_manifest
 from interfere.predict.measured import read_measured_table
 from interfere.predict.onnx import load_model
@@ -26,11 +28,10 @@ from interfere.training.evaluation.candidates import REQUEST, Candidates
 from interfere.training.evaluation.cross_validation import evaluate_models, partner_counts
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.gbdt import GbdtModel
-from interfere.training.models.onnx_session import open_session
 from interfere.training.pipeline import TrainingResult, small_domain_warnings, train
 from interfere.training.publishing.model_registry import MODEL, challenger_folder, champion_folder, promote
 from interfere.training.publishing.publication import build_publication, publish
-from interfere.training.publishing.tracking import database_uri, mlflow_connection
+from interfere.training.publishing.tracking import HEADLINE, database_uri, mlflow_connection
 from tests.tables import matrix_batch
 from tests.training.cheap_models import CHEAP_MODELS
 
@@ -58,7 +59,7 @@ def trained(small: Table, small_folder: Path, tmp_path_factory: pytest.TempPathF
     apart = [(p.neighbour, p.victim) for p in small.pairs if p.slowdown == p.slowdown and p.victim != p.neighbour]
     held_out = frozenset({apart[0], apart[-1]})
     lines: list[str] = []
-    result = train([small_folder, later], work, seed=1, name="test", held_out=held_out, report=lines.append)
+    result = train([small_folder, later], work, seed=1, occasion="test", held_out=held_out, report=lines.append)
     assert any(line.startswith("champion: ") for line in lines)
     return Trained(work=work, tables=(small_folder, later), result=result, held_out=held_out)
 
@@ -138,15 +139,33 @@ def test_runs_hold_parameters_metrics_tables_figures_and_the_registered_model(tr
     children = {r.info.run_name: r for r in runs if r.data.tags.get("mlflow.parentRunId") == trained.result.run_id}
     assert set(children) == set(MODELS)
     assert {r.info.status for r in runs} == {"FINISHED"}
-    folds = [r for r in runs if r.data.tags.get("mlflow.parentRunId") == children["gbdt"].info.run_id]
-    assert {(r.data.params["split"], r.data.params["fold"]) for r in folds} >= {
-        ("pair", "0"),
-        ("pair", "4"),
-        ("job", "5"),
-        ("family", "2"),
-    }
-    assert all(r.data.metrics["mae"] > 0 and r.data.metrics["rows"] >= 1 for r in folds)
+    assert len(runs) == 1 + len(MODELS) <= 10
+    tables = ("folds.json", "predictions.json")
+    with mlflow_connection(trained.work):
+        folds, predictions = (
+            mlflow.MlflowClient().load_table(experiment.experiment_id, name, run_ids=[trained.result.run_id])
+            for name in tables
+        )
+    assert set(folds.model) == set(MODELS)
+    assert set(zip(folds.split, folds.fold, strict=True)) >= {("pair", 0), ("pair", 4), ("job", 5), ("family", 2)}
+    assert (folds.mae > 0).all()
+    assert (folds.rows >= 1).all()
+    for split, model, scores in trained.result.scores:
+        if model == trained.result.champion and split != "held_out":
+            rows = predictions[predictions.split == split]
+            error = (speed(np.log(rows.measured)) - speed(np.log(rows.slowdown))).abs().mean()
+            assert (len(rows), error) == (scores.rows, pytest.approx(scores.mae))
+            assert ((rows.low <= rows.measured) & (rows.measured <= rows.high)).mean() == pytest.approx(scores.coverage)
     parent = client.get_run(trained.result.run_id)
+    assert re.fullmatch(r"test small, later · \d{4}-\d\d-\d\d \d\d:\d\d", parent.info.run_name)
+    champion = {split: scores for split, name, scores in trained.result.scores if name == trained.result.champion}
+    figures = {name: getattr(champion[split], score) for name, (split, score) in HEADLINE.items()}
+    assert {name: parent.data.metrics[name] for name in HEADLINE} == pytest.approx(figures)
+    assert sorted(parent.data.metrics)[: len(HEADLINE)] == sorted(HEADLINE)  # as MLflow's pages sort
+    described = parent.data.tags["mlflow.note.content"]
+    assert described.startswith(f"# Slowdown predictor: {trained.result.champion}\n\nabs_err_job **")
+    assert "Learned from" in described
+    assert "## Scores" not in described
     inputs = {one.dataset.name: one.dataset.digest for one in parent.inputs.dataset_inputs}
     assert inputs == {t.name: table_digest(t)[:36] for t in trained.tables}
     assert children["gbdt"].data.params["leaves"] == str(GbdtModel().leaves)
@@ -158,21 +177,14 @@ def test_runs_hold_parameters_metrics_tables_figures_and_the_registered_model(tr
         "comparison.md",
         "card.md",
         "environment.txt",
-        "published",
+        "predictions.json",
+        "folds.json",
         "figures.html",
         "verdict.json",
     }
     version = client.get_model_version_by_alias(MODEL, "champion")
     assert (str(version.version), version.run_id) == ("1", trained.result.run_id)
-    with mlflow_connection(trained.work):
-        info = mlflow.models.get_model_info(f"models:/{MODEL}@champion")
-        served = mlflow.pyfunc.load_model(f"models:/{MODEL}@champion")
-        example = served.input_example
-        answer = served.predict(example)["log_slowdown"]
-    assert info.signature.inputs.input_names()[:3] == ["pairs", "victim", "neighbour"]
-    assert set(example) == set(info.signature.inputs.input_names())
-    assert answer.shape == (len(example["victim"]),)
-    assert np.isfinite(answer).all()
+    assert version.description == described
 
 
 def test_the_contributions_to_the_trees_are_logged(trained: Trained) -> None:
@@ -183,22 +195,6 @@ def test_the_contributions_to_the_trees_are_logged(trained: Trained) -> None:
     for name in ("gbdt", "ensemble"):
         assert {f.path for f in client.list_artifacts(where[name])} == {"contributions.json", "contributions.html"}
     assert not client.list_artifacts(where["gp"])
-
-
-def test_every_model_is_logged_as_an_mlflow_model_of_its_own_run(trained: Trained) -> None:
-    with mlflow_connection(trained.work):
-        experiment = mlflow.get_experiment_by_name("interfere").experiment_id
-        under = f"tags.`mlflow.parentRunId` = '{trained.result.run_id}'"
-        runs = {run.info.run_name: run.info.run_id for run in mlflow.MlflowClient().search_runs([experiment], under)}
-        assert set(runs) == set(MODELS)
-        for name, run_id in runs.items():
-            uri = f"runs:/{run_id}/model"
-            example = mlflow.pyfunc.load_model(uri).input_example
-            by_pyfunc = mlflow.pyfunc.load_model(uri).predict(example)["log_slowdown"]
-            session = open_session(mlflow.onnx.load_model(uri).SerializeToString())
-            (by_graph,) = session.run(["log_slowdown"], example)
-            np.testing.assert_array_equal(by_pyfunc, by_graph, err_msg=name)
-            assert mlflow.models.get_model_info(uri).signature.outputs.input_names() == ["log_slowdown"]
 
 
 def test_the_verdict_is_stored_with_run_and_version(trained: Trained) -> None:

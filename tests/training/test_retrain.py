@@ -19,7 +19,7 @@ from interfere.errors import TableError
 from interfere.records import Progress
 from interfere.store.rows import NewObservation
 from interfere.store.store import SqliteStore
-from interfere.training.publishing.model_registry import champion_folder
+from interfere.training.publishing.model_registry import MODEL, champion_folder
 from interfere.training.publishing.tracking import mlflow_connection
 from interfere.training.retrain import EXIT_BUSY, EXIT_STATUS, BusyError, RetrainOutcome, RetrainResult, retrain
 from tests.training.cheap_models import CHEAP_MODELS, ONLY_MEAN
@@ -119,8 +119,15 @@ def test_observations_are_trained_on_once_while_the_server_keeps_running(place: 
     assert made.verdict.against.startswith("champion version 1")
     with mlflow_connection(place.work):
         text = mlflow.artifacts.load_text(f"runs:/{made.run_id}/drift.md")
-        run = mlflow.MlflowClient().get_run(made.run_id)
+        client = mlflow.MlflowClient()
+        run, champion = client.get_run(made.run_id), client.get_model_version(MODEL, "1")
+        drifted = client.get_metric_history(champion.run_id, "site_pairs_drifted_share")
+        ratio = client.get_run(champion.run_id).data.metrics["site_observed_to_expected"]
     assert "4 of 4 observed pairs" in text
+    assert ": drift: 4 of 4 observed pairs" in champion.tags["drift"]
+    assert [(each.step, each.value) for each in drifted] == [(0, 1.0)]
+    assert ratio == pytest.approx(FACTOR, rel=0.02)
+    assert run.info.run_name.startswith("retrain sparse, observed · ")
     assert {one.dataset.name for one in run.inputs.dataset_inputs} == {"sparse", "observed"}
 
     again = retrain([place.base], place.work, store=place.store, models=CHEAP_MODELS)

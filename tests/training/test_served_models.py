@@ -4,12 +4,14 @@ The table is the shipped one, the registry a real MLflow database, the server a 
 it answers over gRPC is compared with the fitted model and with measurements that no model was fitted on.
 """
 
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import mlflow
 import numpy as np
+import pandas as pd
 import pytest
 
 from interfere.client import PolicyClient
@@ -21,6 +23,7 @@ from interfere.predict.acceptance.score import speed
 from interfere.predict.novelty import pair_novelty
 from interfere.predict.onnx import load_model
 from interfere.records import JobProfile, ModelInfo
+from interfere.records.documents import to_document
 from interfere.serving.server import start_server
 from interfere.training.dataset import Dataset, PairRows, build_dataset, hold_out, unordered_pair
 from interfere.training.evaluation.candidates import HELD_OUT
@@ -107,17 +110,35 @@ def test_it_is_trained_published_and_told_by_its_name(case: ServedModelCase) -> 
     assert case.result.worst_parity <= 1e-5
 
 
-def test_it_is_registered_as_an_mlflow_model_that_equals_it(case: ServedModelCase) -> None:
+def test_the_registered_model_answers_as_the_server_does(case: ServedModelCase) -> None:
+    """Pairs that were measured, by name; and the same jobs under new names, by their profiles."""
+    domain = case.training_set.domains[0]
+    names = [profile.workload for profile in case.profiles]
+    facts = [json.dumps(to_document(replace(each, workload=f"new-{each.workload}"))) for each in case.profiles]
+    pairs = [(i, j) for i in range(len(names)) for j in range(len(names))]
+    frame = pd.DataFrame(
+        {
+            "victim": [names[i] for i, _ in pairs] + [f"new-{names[i]}" for i, _ in pairs],
+            "neighbour": [names[j] for _, j in pairs] * 2,
+            "device_type": domain.device_type,
+            "mode": str(domain.mode),
+            "victim_profile": [None] * len(pairs) + [facts[i] for i, _ in pairs],
+        }
+    )
     with mlflow_connection(case.work):
         version = mlflow.MlflowClient().get_model_version(MODEL, str(case.result.registered.number))
-        uri = f"models:/{MODEL}/{case.result.registered.number}"
-        loaded, graph = mlflow.pyfunc.load_model(uri), mlflow.onnx.load_model(uri)
-        example = loaded.input_example
-        answer = loaded.predict(example)["log_slowdown"]
+        answer = mlflow.pyfunc.load_model(f"models:/{MODEL}/{version.version}").predict(frame)
     assert (version.tags["model"], version.tags["folder_version"]) == (case.name, case.result.version)
-    assert loaded.metadata.signature.inputs.input_names() == [value.name for value in graph.graph.input]
-    first = case.fitted.predict(case.training_set.rows.take(np.arange(len(answer))))
-    np.testing.assert_allclose(answer, first, atol=1e-5)
+    new = [replace(each, workload=f"new-{each.workload}") for each in case.profiles]
+    known = case.client.predict(names, pairs=pairs, mode=domain.mode).prediction
+    unknown = case.client.predict(
+        [*new, *names], pairs=[(i, len(new) + j) for i, j in pairs], mode=domain.mode
+    ).prediction
+    for column, field in {"slowdown": "median", "low": "lower", "high": "upper"}.items():
+        served = np.concatenate([getattr(known, field), getattr(unknown, field)])
+        np.testing.assert_allclose(answer[column], served, rtol=1e-5, err_msg=column)
+    assert answer.source.tolist() == [each.value for each in (*known.source, *unknown.source)]
+    assert {"measured", "model"} <= set(answer.source)
 
 
 def test_it_answers_over_grpc_what_the_fitted_model_predicts(case: ServedModelCase) -> None:

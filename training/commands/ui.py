@@ -17,11 +17,12 @@ from interfere.errors import NotFoundError, UnfitError
 from interfere.training.commands.options import Tracking
 from interfere.training.publishing.tracking import (
     DATABASE,
-    EXPERIMENT,
-    adopt_artifacts,
     artifact_root,
     database_uri,
+    experiment_id,
     is_http_server,
+    mlflow_connection,
+    view_addresses,
 )
 
 SHUTDOWN_TIMEOUT_S = 10.0  # for uvicorn to finish open requests
@@ -36,12 +37,14 @@ def serve_ui(
     runs and UnfitError for a port that cannot be used.
     """
     if tracking is not None and is_http_server(tracking):
-        report(f"{tracking} is a tracking server with its own pages: open it in a browser")
+        with mlflow_connection(work, tracking) as mlflow:
+            pages = view_addresses(tracking, experiment_id(mlflow, work, tracking))
+        report(f"{tracking} is a tracking server with its own pages: {pages[0]} (trainings), {pages[1]} (models)")
         return 0
     if tracking is None and not (work / DATABASE).is_file():
         raise NotFoundError("no run was recorded in this workspace", value=work, remedy="interfere train")
-    if tracking is None:
-        adopt_artifacts(work, EXPERIMENT)
+    with mlflow_connection(work, tracking) as mlflow:
+        experiment = experiment_id(mlflow, work, tracking)
     with socket.socket() as probe:
         # As servers bind: a port whose last connection is still timing out counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -56,7 +59,8 @@ def serve_ui(
     command += ["--default-artifact-root", artifact_root(work)]
     # Without MLflow's job runner: seven processes for features that this workspace does not use.
     environ = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    report(f"http://127.0.0.1:{port} shows {tracking or work}; stop with Ctrl-C")
+    trainings, models = view_addresses(f"http://127.0.0.1:{port}", experiment)
+    report(f"{tracking or work} in a browser: {trainings} (trainings), {models} (models); stop with Ctrl-C")
     return _run_until_stopped(command, environ)
 
 

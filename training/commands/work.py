@@ -1,4 +1,4 @@
-"""Run the tasks of trainings, evaluations and studies that use a shared folder as their engine."""
+"""Run the tasks of commands that use a shared folder as their engine."""
 
 from pathlib import Path
 from typing import Annotated

@@ -80,6 +80,15 @@ class DriftReport:
     unexpected: int  # number of observed pairs without an expectation
     bias: float  # median of log(observed ÷ expected); NaN without pairs
 
+    def figures(self) -> dict[str, float]:
+        """Return the numbers that are followed over time, by name; those that are known."""
+        figures = {
+            "site_columns_drifted": float(sum(column.drifted for column in self.columns)),
+            "site_observed_to_expected": math.exp(self.bias),  # median ratio of slowdowns
+            "site_pairs_drifted_share": sum(p.drifted for p in self.pairs) / max(len(self.pairs), 1),
+        }
+        return {name: value for name, value in figures.items() if math.isfinite(value)}
+
     def markdown(self) -> str:
         """Return the report as text: how many pairs and columns drifted, and which drifted most."""
         columns, pairs = [c for c in self.columns if c.drifted], [p for p in self.pairs if p.drifted]

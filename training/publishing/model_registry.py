@@ -21,13 +21,17 @@ from typing import Any
 from interfere.client import PolicyClient
 from interfere.errors import InterfereError, NotFoundError, UnavailableError, UnfitError
 from interfere.predict.manifest import published_version, read_manifest
+from interfere.training.evaluation.drift import DriftReport
 from interfere.training.evaluation.gate import Verdict
-from interfere.training.publishing.publication import replace_folder
-from interfere.training.publishing.tracking import DATABASE, Example, Run, log_pair_graph, mlflow_connection
+from interfere.training.publishing.publication import Publication, replace_folder
+from interfere.training.publishing.tracking import DATABASE, MODEL, Run, mlflow_connection
+from interfere.training.publishing.training_record import PUBLISHED, description, log_registered_model, metrics_of
 
-MODEL = "interfere"  # name of the registered model
+DESCRIPTION = """Slowdown of a job (victim) beside another (neighbour) on one device, with a 90 % interval.
+
+Input: victim, neighbour, device_type, mode; for jobs that it never saw also victim_profile and neighbour_profile, their
+facts as JSON. Output: slowdown, low, high, source, reason."""
 CHAMPION, CHALLENGER = "champion", "challenger"  # aliases
-PUBLISHED = "published"  # artifact folder of a run
 PASSED, REFUSED = "passed", "refused"
 FIGURES = ("pair.mae", "job.mae", "job.mae_own", "job.mae_others", "job.coverage_own", "job.coverage_others")
 MAX_TAG_LENGTH = 4_900  # characters of a tag's value; MLflow's limit is 5,000
@@ -91,34 +95,61 @@ def fetch_champion(mlflow: Any) -> Iterator[ChampionVersion | None]:
 
 def register(
     run: Run,
-    graph: bytes,
-    example: Example,
+    folder: Path,
+    publication: Publication,
     *,
-    model: str,
     version: str,
     verdict: Verdict,
     judged_against: int | None,
 ) -> ModelVersion:
-    """Register `pair.onnx` as challenger; the first version that passes the gate also becomes champion."""
-    # 1. Log the graph with its signature and an input example.
-    info = log_pair_graph(run, graph, example)
+    """Register a published folder as challenger; the first version that passes the gate also becomes champion."""
+    candidates = publication.candidates
+    # 1. Log the folder as a model, with the metrics of the run.
+    info = log_registered_model(run, folder, candidates.dataset)
+    run.log_metrics(metrics_of(candidates.scores, candidates.champion), info.model_id)
     # 2. Create a version with the verdict in its tags.
     client = run.mlflow.MlflowClient()
     if not client.search_registered_models(f"name = '{MODEL}'"):
-        client.create_registered_model(MODEL, description="Slowdown of co-located jobs")
+        client.create_registered_model(MODEL, description=DESCRIPTION)
     tags = {
         "folder_version": version,
-        "model": model,
+        "model": candidates.champion,
         "gate": PASSED if verdict.passed else REFUSED,
         "gate_reason": verdict.reason[:MAX_TAG_LENGTH],
         "gate_against": "" if judged_against is None else str(judged_against),
     }
-    created = client.create_model_version(MODEL, info.model_uri, run_id=run.id, model_id=info.model_id, tags=tags)
+    created = client.create_model_version(
+        MODEL,
+        info.model_uri,
+        run_id=run.id,
+        model_id=info.model_id,
+        tags=tags,
+        description=description(publication),
+    )
     # 3. Set the aliases.
     client.set_registered_model_alias(MODEL, CHALLENGER, created.version)
     if verdict.passed and not any(each.champion for each in _versions(client)):
         client.set_registered_model_alias(MODEL, CHAMPION, created.version)
     return next(each for each in _versions(client) if each.number == int(created.version))
+
+
+def log_drift(work: Path, drift: DriftReport, tracking: str | None = None) -> int | None:
+    """Log how far new observations are from what was expected to the champion's version, and return its number.
+
+    The newest summary is its tag `drift`; the numbers become metrics of its run, one step each time. None without a
+    champion.
+    """
+    with mlflow_connection(work, tracking) as mlflow:
+        client = mlflow.MlflowClient()
+        champion = version_of_alias(client, CHAMPION)
+        if champion is None:
+            return None
+        summary = f"{datetime.now(UTC):%Y-%m-%d %H:%M}: {drift.markdown().splitlines()[0]}"
+        client.set_model_version_tag(MODEL, str(champion.number), "drift", summary[:MAX_TAG_LENGTH])
+        for name, value in drift.figures().items():
+            step = len(client.get_metric_history(champion.run_id, name))
+            client.log_metric(champion.run_id, name, value, step=step)
+        return champion.number
 
 
 def promote(
@@ -320,6 +351,10 @@ def _model_version(found: Any, aliases: Mapping[str, str]) -> ModelVersion:
 def downloaded(mlflow: Any, version: ModelVersion) -> Iterator[Path]:
     """Download the published folder of a version for the duration of the block."""
     with tempfile.TemporaryDirectory() as scratch:
-        yield Path(
-            mlflow.artifacts.download_artifacts(run_id=version.run_id, artifact_path=PUBLISHED, dst_path=scratch)
+        download = mlflow.artifacts.download_artifacts
+        model = Path(download(f"models:/{MODEL}/{version.number}", dst_path=scratch))
+        carried = [folder for folder in model.glob("artifacts/*") if folder.is_dir()]
+        # Versions of earlier releases are graphs; their folder lies in their run.
+        yield (
+            carried[0] if carried else Path(download(run_id=version.run_id, artifact_path=PUBLISHED, dst_path=scratch))
         )

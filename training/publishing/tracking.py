@@ -1,4 +1,4 @@
-"""Tracks runs in MLflow: parameters, metrics, datasets, tables, figures and folders of one training.
+"""Tracks runs in MLflow: the connection to a workspace or a server, and what a run takes.
 
 Without an address, runs go to the workspace: `mlflow.db` (SQLite) and `mlartifacts/`. With one, runs, artifacts and the
 registry are at that server. MLflow keeps the address in global state; it is set for the duration of a connection and
@@ -16,40 +16,19 @@ import sqlite3
 import urllib.error
 import urllib.request
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from interfere.errors import ModelError, UnavailableError
+from interfere.errors import ForbiddenError, InterfereError, UnauthenticatedError, UnavailableError
 from interfere.file_writing import require_writable
-from interfere.protocols import PairEncoder
-from interfere.reports.document import Document, Part
+from interfere.installation import DISTRIBUTION
+from interfere.reports.document import Document
 from interfere.reports.html_page import html_page
-from interfere.reports.text_forms import markdown_table
-from interfere.strict_json import json_value
-from interfere.training.campaigns import CampaignRelation, alignment_texts
-from interfere.training.dataset import Dataset, PairRows, SourceTables
-from interfere.training.evaluation.candidates import Candidates, TableContribution
-from interfere.training.evaluation.cross_validation import Evaluation
-from interfere.training.evaluation.figures import (
-    contributions_figure,
-    error_by_job,
-    mean_contributions,
-    predicted_vs_measured,
-    slowdown_map,
-    trees_of,
-)
-from interfere.training.evaluation.gate import Verdict
-from interfere.training.evaluation.scores import scores_by_model
-from interfere.training.models.completed import exported_form, settings_of
-from interfere.training.models.protocols import FittedModel
-from interfere.training.publishing.publication import Publication, export_pair_graph
+from interfere.training.dataset import SourceTables
 
 DATABASE, ARTIFACTS = "mlflow.db", "mlartifacts"
 # Columns that hold the address of an artifact; what a release of MLflow does not have is skipped.
@@ -122,6 +101,27 @@ def _rewrite(connection: sqlite3.Connection, table: str, column: str, before: st
 EXPERIMENT = "interfere"
 SERVER_TIMEOUT_S = 10.0  # a server whose health check takes longer counts as down
 ADDRESS_VARIABLES = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
+MODEL = "interfere"  # name of the registered model
+REFUSALS: Mapping[int, tuple[type[InterfereError], str, str]] = {
+    401: (
+        UnauthenticatedError,
+        "the tracking server does not know this caller",
+        "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
+    ),
+    403: (
+        ForbiddenError,
+        "the tracking server does not let this caller do that",
+        f"ask its administrator for EDIT on the experiment and the registered model {EXPERIMENT}",
+    ),
+}
+# Headline metrics: name → split and score. The names sort before those of all other metrics, and fit a column's head.
+HEADLINE: Mapping[str, tuple[str, str]] = {
+    "abs_err_job": ("job", "mae"),  # of speed, jobs never seen
+    "abs_err_pair": ("pair", "mae"),  # of speed, pairs never seen
+    "choice_loss": ("pair", "regret"),  # %, pairs never seen
+    "coverage_job": ("job", "coverage"),  # of the 90 % interval, jobs never seen
+}
+VIEW = "interfere"  # key of the saved view of the trainings, among the tags of the experiment
 LIBRARIES = ("interfere-gpu", "numpy", "lightgbm", "torch", "onnx", "onnxruntime", "onnxmltools", "mlflow", "pyarrow")
 
 
@@ -138,9 +138,14 @@ class Run:
         """Log settings; MLflow accepts each name once."""
         self.mlflow.log_params(dict(values), run_id=self.id)
 
-    def log_metrics(self, values: Mapping[str, float]) -> None:
-        """Log numbers. NaN is left out."""
-        self.mlflow.log_metrics({k: float(v) for k, v in values.items() if not math.isnan(v)}, run_id=self.id)
+    def log_metrics(self, values: Mapping[str, float], model_id: str | None = None) -> None:
+        """Log numbers, also of a logged model where its id is given. NaN is left out."""
+        known = {k: float(v) for k, v in values.items() if not math.isnan(v)}
+        self.mlflow.log_metrics(known, run_id=self.id, model_id=model_id)
+
+    def describe(self, text: str) -> None:
+        """Set the description of the run, in Markdown."""
+        self.mlflow.MlflowClient().set_tag(self.id, "mlflow.note.content", text)
 
     def log_text(self, name: str, content: str) -> None:
         """Log a text artifact."""
@@ -173,14 +178,14 @@ class Run:
             self.mlflow.log_input(dataset, context="training")
 
     def log_finished_child(self, name: str, parameters: Mapping[str, object], metrics: Mapping[str, float]) -> None:
-        """Log a nested run in one request and finish it: a training has dozens, one per fold."""
+        """Log a nested run in one request and finish it: a search has dozens, one per trial."""
         from mlflow.entities import Metric, Param
 
         client = self.mlflow.MlflowClient()
         info = client.create_run(self.experiment, run_name=name, tags={"mlflow.parentRunId": self.id}).info
         client.log_batch(
             info.run_id,
-            metrics=[Metric(k, float(v), info.start_time, 0) for k, v in metrics.items() if not math.isnan(v)],
+            metrics=[Metric(k, float(v), info.start_time, 0) for k, v in metrics.items() if math.isfinite(v)],
             params=[Param(k, str(v)) for k, v in parameters.items()],
         )
         client.set_terminated(info.run_id)
@@ -206,6 +211,49 @@ def prepare_workspace(work: Path, tracking: str | None = None) -> None:
         _require_reachable(tracking)
 
 
+def require_access(work: Path, tracking: str | None) -> None:
+    """Check that a tracking server lets this caller write runs and versions, before any work that could be lost.
+
+    Raises what `mlflow_connection` raises.
+    """
+    if tracking is None:
+        return
+    with mlflow_connection(work, tracking) as mlflow:
+        client = mlflow.MlflowClient()
+        client.set_experiment_tag(experiment_id(mlflow, work, tracking), "interfere", version(DISTRIBUTION))
+        if client.search_registered_models(f"name = '{MODEL}'"):
+            client.set_registered_model_tag(MODEL, "interfere", version(DISTRIBUTION))
+
+
+def experiment_id(mlflow: Any, work: Path, tracking: str | None) -> str:
+    """Return the id of the experiment of all trainings, which is made where there is none."""
+    experiment = mlflow.get_experiment_by_name(EXPERIMENT)
+    tags = {"mlflow.experimentKind": "custom_model_development", f"mlflow.sharedViewState.{VIEW}": _saved_view()}
+    if experiment is None:
+        artifacts = artifact_root(work) if tracking is None else None  # a server stores artifacts in its own place
+        return str(mlflow.create_experiment(EXPERIMENT, artifact_location=artifacts, tags=tags))
+    for name in [name for name, value in tags.items() if experiment.tags.get(name) != value]:
+        mlflow.MlflowClient().set_experiment_tag(experiment.experiment_id, name, tags[name])
+    return str(experiment.experiment_id)
+
+
+def _saved_view() -> str:
+    """Return the saved view of MLflow's pages that lists trainings with their champions and headline metrics.
+
+    MLflow 3.17 reads the fields of a view from the tag where an address names it, from `state` in its menu of views.
+    """
+    columns = [*(f"metrics.`{name}`" for name in HEADLINE), "params.`champion`"]
+    view = {"selectedColumns": columns}
+    return json.dumps({**view, "name": "Trainings", "createdAt": 0, "updatedAt": 0, "state": json.dumps(view)})
+
+
+def view_addresses(base: str, experiment: str) -> tuple[str, str]:
+    """Return the addresses of the pages of an MLflow server that show the trainings and the registered model."""
+    root = f"{base.rstrip('/')}/#"
+    view = f"workflowType=machine_learning&viewStateShareKey={VIEW}"
+    return f"{root}/experiments/{experiment}/runs?{view}", f"{root}/models/{MODEL}?workflowType=machine_learning"
+
+
 def is_http_server(tracking: str) -> bool:
     """Return whether the address is a server's address rather than a database's."""
     return tracking.startswith(("http://", "https://"))
@@ -229,15 +277,16 @@ def _require_reachable(tracking: str) -> None:
 def mlflow_connection(work: Path, tracking: str | None = None) -> Iterator[Any]:
     """Yield the `mlflow` module, connected to `tracking` or else to the workspace for the duration of the block.
 
-    Raises what `prepare_workspace` raises.
+    Raises what `prepare_workspace` raises, UnauthenticatedError and ForbiddenError where the server refuses a request.
     """
     prepare_workspace(work, tracking)
     if tracking is None:
         adopt_artifacts(work, EXPERIMENT)
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     import mlflow
-    import mlflow.onnx
+    from mlflow.exceptions import MlflowException
 
     for logger in ("mlflow", "alembic"):  # both set their own level when imported
         logging.getLogger(logger).setLevel(logging.ERROR)
@@ -250,6 +299,11 @@ def mlflow_connection(work: Path, tracking: str | None = None) -> Iterator[Any]:
     mlflow.set_registry_uri(tracking or database_uri(work))
     try:
         yield mlflow
+    except MlflowException as error:
+        refusal = REFUSALS.get(error.get_http_status_code()) if tracking is not None else None
+        if refusal is None:
+            raise
+        raise refusal[0](refusal[1], value=tracking, remedy=refusal[2]) from None
     finally:
         mlflow.set_tracking_uri(previous_uri)
         mlflow.set_registry_uri(environ[ADDRESS_VARIABLES[1]])
@@ -264,14 +318,10 @@ def mlflow_connection(work: Path, tracking: str | None = None) -> Iterator[Any]:
 def tracked_run(work: Path, name: str, tracking: str | None = None) -> Iterator[Run]:
     """Open a run for the duration of the block; it is marked failed where the block raises."""
     with mlflow_connection(work, tracking) as mlflow:
-        experiment = mlflow.get_experiment_by_name(EXPERIMENT)
-        if experiment:
-            experiment_id = experiment.experiment_id
-        else:  # a server stores artifacts in its own place
-            artifacts = artifact_root(work) if tracking is None else None
-            experiment_id = mlflow.create_experiment(EXPERIMENT, artifact_location=artifacts)
-        with mlflow.start_run(experiment_id=experiment_id, run_name=name) as active:
-            yield Run(id=active.info.run_id, name=name, experiment=experiment_id, mlflow=mlflow)
+        experiment = experiment_id(mlflow, work, tracking)
+        source = {"mlflow.source.name": f"interfere {version(DISTRIBUTION)}"}
+        with mlflow.start_run(experiment_id=experiment, run_name=name, tags=source) as active:
+            yield Run(id=active.info.run_id, name=name, experiment=experiment, mlflow=mlflow)
 
 
 def database_uri(work: Path) -> str:
@@ -288,166 +338,3 @@ def library_versions() -> str:
         except PackageNotFoundError:
             lines.append(f"{name} not installed")
     return "\n".join(lines) + "\n"
-
-
-MODEL_ARTIFACT = "model"  # name of the logged model in its run
-EXAMPLE_ROWS = 2  # of the input example
-
-Example = Mapping[str, NDArray[Any]]  # one array for each input that a pair graph may have
-
-
-def input_example(model: FittedModel, dataset: Dataset) -> Example:
-    """Return the first training rows, as the exported graph of the model reads them."""
-    _, read_rows = exported_form(model, dataset)
-    rows = read_rows.rows.take(np.arange(EXAMPLE_ROWS))
-    return {field: getattr(rows, field) for field in PairRows.__dataclass_fields__}
-
-
-def log_pair_graph(run: Run, graph: bytes, example: Example) -> Any:
-    """Log `pair.onnx` as the MLflow model of a run, and return MLflow's description of that model."""
-    import onnx
-    from mlflow.models import ModelSignature
-    from mlflow.types import Schema, TensorSpec
-
-    model = onnx.load_from_string(graph)
-    inputs = {value.name: example[value.name] for value in model.graph.input}
-    return run.mlflow.onnx.log_model(
-        model,
-        name=MODEL_ARTIFACT,
-        signature=ModelSignature(
-            inputs=Schema([TensorSpec(value.dtype, (-1, *value.shape[1:]), name) for name, value in inputs.items()]),
-            outputs=Schema([TensorSpec(np.dtype(np.float32), (-1,), "log_slowdown")]),
-        ),
-        input_example=inputs,
-        pip_requirements=["onnxruntime", "numpy"],  # given, so that MLflow does not start a process to infer them
-        save_as_external_data=False,
-    )
-
-
-def log_training(
-    run: Run,
-    candidates: Candidates,
-    publication: Publication,
-    verdict: Verdict,
-    encoder: PairEncoder,
-    report: Callable[[str], None],
-) -> None:
-    """Log the results of a training to MLflow.
-
-    The run of the training gets champion, comparison, verdict, figures and card; those of the models get settings,
-    scores, feature contributions, folds, and the model itself as an MLflow model.
-    """
-    dataset = candidates.dataset
-    run.log_parameters(
-        {
-            "seed": candidates.seed,
-            "champion": candidates.champion,
-            "selected_by": candidates.selected_by,
-            "rows": len(dataset),
-            "workloads": len(dataset.workloads),
-            "fingerprint": dataset.fingerprint,
-            "tables": ", ".join(f"{table.table}@{table.sha256[:12]}" for table in publication.trained_on),
-        }
-    )
-    _log_models(run, candidates, publication, encoder, report)
-    rows = [{"split": split, "model": model, **asdict(scores)} for split, model, scores in candidates.scores]
-    run.log_table("comparison.json", {key: [row[key] for row in rows] for key in rows[0]})
-    run.log_text("comparison.md", markdown_table(scores_by_model(candidates.scores)))
-    run.log_text("card.md", publication.card)
-    run.log_text("environment.txt", library_versions())
-    run.log_text("verdict.json", json.dumps(json_value(asdict(verdict)), indent=1) + "\n")
-    _log_figures(run, candidates)
-
-
-def log_contributions(
-    run: Run, contributions: Sequence[TableContribution], campaigns: Sequence[CampaignRelation]
-) -> None:
-    """Log which tables help and which harm, and the result for older campaigns; nothing for a single table."""
-    rows = [
-        {"table": each.table, "effect": each.effect, "rows": each.rows, "tests": each.tests, **asdict(each.error)}
-        for each in contributions
-    ]
-    if rows:
-        run.log_text("tables.json", json.dumps(json_value(rows), indent=1) + "\n")
-        lines = [*alignment_texts(campaigns), *(each.text() for each in contributions)]
-        run.log_text("tables.md", "".join(f"- {line}\n" for line in lines))
-    for k, each in enumerate(contributions):
-        run.log_metrics({f"table{k}.with": each.error.challenger, f"table{k}.without": each.error.champion})
-
-
-def _log_models(
-    run: Run,
-    candidates: Candidates,
-    publication: Publication,
-    encoder: PairEncoder,
-    report: Callable[[str], None],
-) -> None:
-    """Log one run per model. The metrics of the champion are also logged to the run of the training."""
-    for name, settings in candidates.settings.items():
-        metrics = {
-            f"{split}.{score}": value
-            for split, model, scores in candidates.scores
-            if model == name
-            for score, value in asdict(scores).items()
-        }
-        with run.child_run(name) as model_run:
-            model_run.log_parameters(asdict(settings_of(settings)))  # type: ignore[call-overload]  # all settings are dataclasses
-            model_run.log_metrics(metrics)
-            _log_folds(model_run, [e for e in candidates.evaluations if e.model == name], candidates.seed)
-            _log_contributions(model_run, candidates.fitted[name], candidates.dataset)
-            graph = publication.pair_graph if name == candidates.champion else None
-            _log_graph(model_run, candidates, graph, encoder, report)
-        if name == candidates.champion:
-            run.log_metrics(metrics)
-
-
-def _log_graph(
-    run: Run, candidates: Candidates, graph: bytes | None, encoder: PairEncoder, report: Callable[[str], None]
-) -> None:
-    """Log the MLflow model of the model that the run is named after. An unpublished model is exported and checked here.
-
-    Where its export differs from the model, the run gets no MLflow model, and the publication continues.
-    """
-    model, dataset = candidates.fitted[run.name], candidates.dataset
-    try:
-        graph = graph or export_pair_graph(model, dataset, encoder, seed=candidates.seed).content
-    except ModelError as error:
-        report(f"warning: {run.name} is not logged as a model: {error.what}, {error.value}")
-        return
-    log_pair_graph(run, graph, input_example(model, dataset))
-
-
-def _log_figures(run: Run, candidates: Candidates) -> None:
-    dataset, evaluations = candidates.dataset, candidates.champion_evaluations
-    figures: list[Part] = [predicted_vs_measured(dataset, evaluations), error_by_job(dataset, evaluations)]
-    figures += [slowdown_map(dataset, k) for k in range(len(dataset.domains))]
-    run.log_page("figures.html", Document(f"Figures of {candidates.champion}", tuple(figures)))
-    _log_contributions(run, candidates.champion_model, dataset)
-
-
-def _log_folds(model_run: Run, evaluations: Sequence[Evaluation], seed: int) -> None:
-    for evaluation in evaluations:
-        for k, fold in enumerate(evaluation.folds):
-            parameters = {
-                "split": evaluation.split,
-                "fold": k,
-                "hides": fold.hides or "a random part",
-                "seed": seed,
-            }
-            metrics = {"mae": fold.mae, "rows": float(fold.rows)}
-            model_run.log_finished_child(f"{model_run.name} {evaluation.split} {k}", parameters, metrics)
-
-
-def _log_contributions(run: Run, model: FittedModel, dataset: Dataset) -> None:
-    """Log a table and a figure of the feature contributions of a model with trees."""
-    if (trees := trees_of(model)) is None:
-        return
-    _, read_rows = exported_form(model, dataset)
-    contributions = mean_contributions(trees, read_rows)
-    columns: dict[str, list[Any]] = {
-        "feature": [feature for feature, _ in contributions],
-        "mean_abs_log_slowdown": [size for _, size in contributions],
-    }
-    run.log_table("contributions.json", columns)
-    figure = contributions_figure(model.name, contributions)
-    run.log_page("contributions.html", Document(figure.title, (figure,)))
