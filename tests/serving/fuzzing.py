@@ -1,6 +1,7 @@
 """Random well-formed requests of every method: mostly sensible ones, in which some fields hold extreme values."""
 
 import random
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -205,6 +206,9 @@ class Fuzzer:
             return rng.choice(TEXTS) if extreme else self._text(message.DESCRIPTOR.name, field.name)
         if field.type == FieldDescriptor.TYPE_BOOL:
             return rng.random() < 0.3
+        if field.type == FieldDescriptor.TYPE_BYTES:  # columns of doubles, or anything
+            numbers = [rng.choice(EXTREME) if extreme else self._number(field.name) for _ in range(rng.randint(0, 12))]
+            return rng.randbytes(rng.randint(0, 40)) if extreme else struct.pack(f"<{len(numbers)}d", *numbers)
         if field.type == FieldDescriptor.TYPE_ENUM:
             known = [value.number for value in field.enum_type.values]
             return rng.choice((99, -1, 2**31 - 1)) if extreme else rng.choice(known)
