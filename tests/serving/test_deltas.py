@@ -16,7 +16,7 @@ from interfere.wire import snapshots
 from interfere.wire.converter import to_proto
 from interfere.wire.snapshots import KnownSnapshots
 from tests.models import DEVICE_TYPE, WORKLOADS
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 SIZE = 120  # devices: more than a server keeps no snapshot of
 
@@ -82,10 +82,13 @@ def test_a_small_snapshot_is_always_sent_whole(client: PolicyClient) -> None:
 
 
 def test_one_worker_is_asked_about_a_scope_as_long_as_it_is_free(workers_server: RunningServer) -> None:
+    workers = workers_server.workers
+    assert workers is not None
     with PolicyClient(workers_server.address, timeout_s=PATIENCE_S) as client:
         sent = watched(client)
         for now_s in range(1, 5):
             for scope in ("a", "b", "c"):
+                wait_until(lambda: workers.idle >= 2, "both workers are free")
                 client.match(snapshot(float(now_s), scope=scope))
     assert kinds(sent) == ["whole"] * 3 + ["delta"] * 9
 
