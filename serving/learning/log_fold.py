@@ -41,7 +41,7 @@ from interfere.store.rows import RolledBackRange, StateCheckpoint
 from interfere.time_budget import check_interruption, interruptible
 
 MAX_CORRECTIONS = 20  # of one answer
-EVERY = 200  # entries between two states; 200 windows are folded in 20 ms, and a state of 1,000 jobs is copied in 1 ms
+EVERY = 200  # entries between two states; 200 windows are folded in .1 s, and a state of 1,000 jobs is copied in 1 ms
 MAX_STATES = 64  # the last 12,800 entries; values that did not change between two states are shared by them
 
 
