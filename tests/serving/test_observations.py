@@ -233,7 +233,7 @@ def test_a_failed_write_leaves_prediction_and_store_as_they_were(server: Running
     ) as other:  # e.g. a backup that holds the file
         other.execute("BEGIN IMMEDIATE")
         with (
-            PolicyClient(server.address, timeout_s=4.0) as impatient,
+            PolicyClient(server.address, timeout_s=10.0) as impatient,
             pytest.raises(UnavailableError, match="send it again"),
         ):
             impatient.observe([window(str(k), "infer", "gemm", slowdown=2.4) for k in range(1, 5)])

@@ -290,9 +290,9 @@ def tune(
     trials: Annotated[int, typer.Option(min=1, help="Trials of each search; the first has the shipped settings.")] = 30,
     split: Annotated[
         list[str] | None,
-        typer.Option(help="What the rows of the told error hide: pair, job, family; pair and job when left out."),
+        typer.Option(help="What the models have not seen: pair, job, family; pair and job when left out."),
     ] = None,
-    folds: Annotated[int, typer.Option(min=2, help="Folds of each split; each has a search of its own.")] = 3,
+    folds: Annotated[int, typer.Option(min=2, help="Number of folds of each split; each has a search of its own.")] = 3,
     seed: Seed = 0,
     work: Work = DEFAULT_WORK,
     tracking: Tracking = None,

@@ -21,7 +21,7 @@ from interfere.predict.measured import MeasuredPredictor, read_measured_table
 from interfere.predict.onnx import load_model
 from interfere.records import JobProfile, PairBatch, Source
 from interfere.records.documents import from_document
-from interfere.sharing_modes import parse_sharing_mode
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode, parse_sharing_mode
 
 SIDES = ("victim", "neighbour")
 
@@ -55,12 +55,12 @@ class SlowdownModel(PythonModel):  # type: ignore[misc]  # MLflow has no types t
         extrapolate = bool((params or {}).get("allow_extrapolation", False))
         frame = model_input.reset_index(drop=True)
         answers = [
-            self._answers(rows, str(device_type), str(mode), extrapolate)
+            self._answers(rows, str(device_type), parse_sharing_mode(str(mode)), extrapolate)
             for (device_type, mode), rows in frame.groupby(["device_type", "mode"], sort=False)
         ]
-        return pd.concat(answers).sort_index() if answers else self._answers(frame, "", "timeslice", extrapolate)
+        return pd.concat(answers).sort_index() if answers else self._answers(frame, "", DEFAULT_MODE, extrapolate)
 
-    def _answers(self, rows: pd.DataFrame, device_type: str, mode: str, extrapolate: bool) -> pd.DataFrame:
+    def _answers(self, rows: pd.DataFrame, device_type: str, mode: SharingMode, extrapolate: bool) -> pd.DataFrame:
         """Return the answers to rows of one device type and mode, with the index of the rows."""
         # 1. Find the profile of each job, once for all rows that name it.
         sides = [[_job(row, side) for row in rows.to_dict("records")] for side in SIDES]
@@ -77,7 +77,7 @@ class SlowdownModel(PythonModel):  # type: ignore[misc]  # MLflow has no types t
                 victim=victim,
                 neighbour=neighbour,
                 device_type=device_type,
-                mode=parse_sharing_mode(mode),
+                mode=mode,
                 allow_extrapolation=extrapolate,
             )
         )
