@@ -217,8 +217,8 @@ class Smoother:
     ) -> _Explanation:
         """Return what explains some windows; `domain` says in which epoch of its stack, `noise_var` is expected."""
         observations = tuple(window.observation for window in windows)
-        answers, device = answer_terms(anchor, key, domain, observations)
-        terms = [*answers, *nuisance_terms(observations)]
+        answers, device = answer_terms(anchor, key, domain, observations, noise_var)
+        terms = [*answers, *nuisance_terms(observations, noise_var)]
         rows = rows_of(observations, noise_var)
         posterior = self._learned(rows, terms, noise_sources(observations), start=start)
         return _Explanation(
@@ -296,7 +296,8 @@ class Smoother:
         if len({each.reporter for each in observations}) < MIN_REPORTERS:
             sources = np.zeros_like(sources)
         for domain in (before, changed):
-            terms = [*answer_terms(anchor, key, domain, observations)[0], *nuisance_terms(observations)]
+            answers, _ = answer_terms(anchor, key, domain, observations, self._prior_noise_var)
+            terms = [*answers, *nuisance_terms(observations, self._prior_noise_var)]
             posterior = self._learned(rows, terms, sources, is_usual_known=False)
             noise = dict(zip(sources.tolist(), posterior.rows.noise_var.tolist(), strict=True))
             distance = 0.5 * math.log(float(np.median(list(noise.values()))) / self._prior_noise_var) / NOISE_LOG_SD

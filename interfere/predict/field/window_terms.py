@@ -23,7 +23,6 @@ from interfere.predict.field.gaussian import ABSENT, Floats, Ints, Rows, Term
 from interfere.predict.online import shifts
 from interfere.predict.online.belief_state import DomainBelief, DomainKey, PairObservation
 from interfere.predict.online.effects import NO_PAIRS, Effects
-from interfere.predict.online.noise import USUAL_NOISE_VAR
 from interfere.predict.online.prior import WorkloadKey
 from interfere.predict.online.unseen_device import DeviceBelief, PairPoints
 
@@ -55,13 +54,13 @@ def noise_sources(observations: Sequence[PairObservation]) -> Ints:
 
 
 def answer_terms(
-    anchor: Effects, key: DomainKey, domain: DomainBelief, observations: Sequence[PairObservation]
+    anchor: Effects, key: DomainKey, domain: DomainBelief, observations: Sequence[PairObservation], noise_var: float
 ) -> tuple[list[Term], DeviceBelief | None]:
     """Return the answer terms of windows, and the basis that a device type without training data has with them.
 
-    `domain` says in which epoch of its stack the windows are explained.
+    `domain` says in which epoch of its stack the windows are explained, `noise_var` is the usual noise of a window.
     """
-    terms = _level_terms(anchor, domain, observations)
+    terms = _level_terms(anchor, domain, observations, noise_var)
     if domain.epoch:
         terms += _stack_terms(anchor, key, domain, observations)
     if not all(each.measured for each in observations):
@@ -84,7 +83,9 @@ def answer_terms(
     return terms, device
 
 
-def _level_terms(anchor: Effects, domain: DomainBelief, observations: Sequence[PairObservation]) -> list[Term]:
+def _level_terms(
+    anchor: Effects, domain: DomainBelief, observations: Sequence[PairObservation], noise_var: float
+) -> list[Term]:
     """Return the terms of the jobs' levels as victim, of the drift of these, and of their levels as neighbour."""
     one = np.ones((len(observations), 1))
     victim_of, victims = _codes([each.victim for each in observations])
@@ -104,7 +105,7 @@ def _level_terms(anchor: Effects, domain: DomainBelief, observations: Sequence[P
             labels=tuple(victims),
             prior_groups=SHARED_GROUPS,
             is_shared=False,
-            start=own[:, 1] + _surprise(errors, victim_of, own[:, 1]),
+            start=own[:, 1] + _surprise(errors, victim_of, own[:, 1] + noise_var),
         ),
         Term(
             name="drift",
@@ -220,7 +221,7 @@ def _pair_prior(anchor: Effects, observation: PairObservation, domain: DomainBel
     return mean, left + own.extra_var + later
 
 
-def nuisance_terms(observations: Sequence[PairObservation]) -> list[Term]:
+def nuisance_terms(observations: Sequence[PairObservation], noise_var: float) -> list[Term]:
     """Return the terms of reporters and devices of windows; none where no job was seen by two of them."""
     values = np.array([each.log_observed - each.log_predicted for each in observations])
     victim_of, _ = _codes([each.victim for each in observations])
@@ -242,7 +243,7 @@ def nuisance_terms(observations: Sequence[PairObservation]) -> list[Term]:
             job_of, jobs = _codes(
                 [name and (name, each.victim[0]) for name, each in zip(names, observations, strict=True)]
             )
-            far = _surprise(deviations, job_of, np.full(len(jobs), NUISANCE_SD**2), least_rows=2)
+            far = _surprise(deviations, job_of, np.full(len(jobs), NUISANCE_SD**2 + noise_var), least_rows=2)
             terms.append(_nuisance_term(f"{kind} and job", job_of, jobs, far))
     return terms
 
@@ -295,7 +296,7 @@ def _surprise(errors: Floats, groups: Ints, variance: Floats, *, least_rows: int
     np.minimum.at(low, groups[inside], errors[inside])
     np.maximum.at(high, groups[inside], errors[inside])
     least = np.where(low > 0.0, low, np.where(high < 0.0, -high, 0.0))  # of the absolute errors
-    surprising = (count >= least_rows) & (least**2 > SURPRISE**2 * (variance + USUAL_NOISE_VAR))
+    surprising = (count >= least_rows) & (least**2 > SURPRISE**2 * variance)
     return np.where(surprising, (0.5 * (low + high)) ** 2, 0.0)
 
 
