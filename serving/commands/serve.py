@@ -110,6 +110,8 @@ def serve(
     On the loopback address, without --callers, it writes a token file for each role; clients of the same user, and of
     the groups interfere-ROLE, find it by themselves.
     """
+    # Matrices of the server have at most some hundred rows: threads of BLAS would wait for one another, and for a core.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy is imported, below
     from interfere.config import SHIPPED_GPU_MODEL, load_settings
     from interfere.serving.calls.exposure import is_local
     from interfere.serving.calls.tokens import LocalTokens
