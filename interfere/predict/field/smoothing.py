@@ -59,6 +59,7 @@ from interfere.predict.online.unseen_device import DeviceBelief
 MAX_RECENT = 256  # rows that are smoothed together: one factorisation of them takes 3 ms
 FIRST_SMOOTHING, FIRST_INTERVAL, MAX_INTERVAL = 24, 16, 128  # windows of the domain
 CONTRADICTIONS = 3  # windows that are hardly believed, after which the next smoothing comes early
+CONTRADICTED_SHARE = 8  # one in so many, at least
 EARLY_SHARE = 4  # an early smoothing comes after this fraction of the interval
 ROUNDS, ROUNDS_OF_COMPARISON = 3, 2  # of learning the variances
 NEW_LEVEL_VAR = 1.0  # of the level of a job or pair that has changed: threefold either way is one standard deviation
@@ -105,7 +106,8 @@ class Smoother:
             return False
         since = domain.window_count - domain.smoothed_at
         early = max(domain.smoothing_interval // EARLY_SHARE, FIRST_INTERVAL // 2)
-        if since < domain.smoothing_interval and (domain.contradictions < CONTRADICTIONS or since < early):
+        contradicted = domain.contradictions >= max(CONTRADICTIONS, since / CONTRADICTED_SHARE)
+        if since < domain.smoothing_interval and (since < early or not contradicted):
             return False
         first = domain.recent[0].observation.victim
         several = any(window.observation.victim != first for window in domain.recent)
@@ -141,8 +143,8 @@ class Smoother:
             anchor = self._moved(anchor, key, learned, windows[:half], explanation.usual_noise_var)
             windows = windows[half:]
         self._state.anchors[key] = anchor.state
-        interval = min(2 * domain.smoothing_interval, MAX_INTERVAL)
-        if is_new_epoch or is_suspect or len(windows) < MIN_CHANGED_WINDOWS:
+        interval = domain.smoothing_interval if is_suspect else min(2 * domain.smoothing_interval, MAX_INTERVAL)
+        if is_new_epoch or len(windows) < MIN_CHANGED_WINDOWS:
             interval = FIRST_INTERVAL
         smoothed = replace(
             smoothed,
