@@ -65,13 +65,13 @@ ROUNDS, ROUNDS_OF_COMPARISON = 3, 2  # of learning the variances
 NEW_LEVEL_VAR = 1.0  # of the level of a job or pair that has changed: threefold either way is one standard deviation
 # Log marginal likelihood ratios of a changed stack. Distorted tables reach 5 to 12 in 32 to 40 windows, 11 to 20 in 50.
 # Noise of 20 % where training saw 2.4 %, and lies that grow to × 5 beside it, reach 7.
-MIN_CHANGED_WINDOWS, CHANGED_RATIO, EXPECTED_RATIO, SUSPECT_RATIO = 24, 8.0, 3.0, 2.0
+MIN_CHANGED_WINDOWS, CHANGED_RATIO, EXPECTED_RATIO, SUSPECT_RATIO, SETTLED_RATIO = 24, 8.0, 3.0, 2.0, -10.0
 MIN_VICTIMS = 4  # among whose windows a change of the stack is looked for
 NEWEST = (24, 48, 96)  # numbers of newest windows among which a change of the stack is looked for
 MIN_SCATTER_WINDOWS = 16  # since the last smoothing, whose errors tell of the noise
 MIN_REPORTERS = 3  # with a noise of their own while a change is looked for
 NOISE_LOG_SD = 0.5  # of what is known of the noise: threefold is two standard deviations
-LARGE_ERROR = 2.0  # median |error| of a source ÷ its expected deviation: .67 without any change
+SOME_ERROR, LARGE_ERROR = 1.0, 2.0  # median |error| of a source ÷ its expected deviation: .67 without any change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class Smoother:
         anchor, windows = self._anchor(key), list(domain.recent)
         before = anchor.state.domains[key]
         # 1. Has the software stack changed, and since when?
-        start, changed, is_suspect = self._changed_stack(anchor, key, domain, windows)
+        start, changed, is_suspect, is_settled = self._changed_stack(anchor, key, domain, windows)
         is_new_epoch = changed is not None and domain.epoch == before.epoch
         if start > 0:
             anchor = self._moved(anchor, key, before, windows[:start], self._prior_noise_var)
@@ -154,6 +154,7 @@ class Smoother:
             smoothed_at=domain.window_count,
             smoothing_interval=interval,
             contradictions=0,
+            is_settled=is_settled,
             scales=explanation.scales,
             recent=tuple(windows),
         )
@@ -258,27 +259,29 @@ class Smoother:
 
     def _changed_stack(
         self, anchor: Effects, key: DomainKey, domain: DomainBelief, windows: Sequence[RecentWindow]
-    ) -> tuple[int, DomainBelief | None, bool]:
-        """Return the first window of a changed stack, the belief about the domain since (None without a change), and
-        whether a change is suspected.
+    ) -> tuple[int, DomainBelief | None, bool, bool]:
+        """Return the first window of a changed stack, the belief about the domain since (None without a change),
+        whether a change is suspected, and whether the windows speak clearly against one.
         """
         before = anchor.state.domains[key]
         changed = replace(before, epoch=before.epoch + 1, covariance=shifts.epoch_covariance(before))
         if domain.epoch > before.epoch:  # found earlier, and still within the recent windows: is it still believed?
             is_believed = self._ratio(anchor, key, before, changed, windows) > 0.0
-            return 0, changed if is_believed else None, False
+            return 0, changed if is_believed else None, False, False
         if len(windows) < MIN_CHANGED_WINDOWS:
-            return 0, None, False
+            return 0, None, False, False
+        if domain.is_settled and not domain.contradictions and not self._looks_changed(windows, domain, SOME_ERROR):
+            return 0, None, False, True
         starts = [0]
-        if self._looks_changed(windows, domain):
+        if self._looks_changed(windows, domain, LARGE_ERROR):
             starts += [len(windows) - n for n in NEWEST if n < len(windows)]
         ratios = [self._ratio(anchor, key, before, changed, windows[start:]) for start in starts]
         start = starts[int(np.argmax(ratios))]
         victims = {window.observation.victim for window in windows[start:]}
         expected = any(other.epoch > before.epoch for name, other in self._state.domains.items() if name != key)
         if len(victims) < MIN_VICTIMS or max(ratios) <= (EXPECTED_RATIO if expected else CHANGED_RATIO):
-            return 0, None, max(ratios) > SUSPECT_RATIO
-        return start, changed, True
+            return 0, None, max(ratios) > SUSPECT_RATIO, max(ratios) < SETTLED_RATIO
+        return start, changed, True, False
 
     def _ratio(
         self,
@@ -306,13 +309,13 @@ class Smoother:
             evidence.append(posterior.log_evidence - 0.5 * distance**2)
         return evidence[1] - evidence[0]
 
-    def _looks_changed(self, windows: Sequence[RecentWindow], domain: DomainBelief) -> bool:
-        """Return whether at least half of the sources report late errors that the noise hardly explains."""
+    def _looks_changed(self, windows: Sequence[RecentWindow], domain: DomainBelief, error: float) -> bool:
+        """Return whether the late errors of at least half of the sources are larger than so many deviations."""
         late, noise_var = windows[-NEWEST[1] :], max(domain.noise_var, self._effects.prior.noise_var)
         errors: dict[Hashable, list[float]] = {}
         for window, source in zip(late, noise_sources([each.observation for each in late]).tolist(), strict=True):
             errors.setdefault(source, []).append(abs(window.error) / math.sqrt(window.variance + noise_var))
-        return 2 * sum(float(np.median(each)) > LARGE_ERROR for each in errors.values()) >= len(errors)
+        return 2 * sum(float(np.median(each)) > error for each in errors.values()) >= len(errors)
 
     # --- results ----------------------------------------------------------------------------------------------------
 

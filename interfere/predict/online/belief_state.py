@@ -125,6 +125,7 @@ class DomainBelief:
     smoothed_at: int = 0  # window count at the last smoothing
     smoothing_interval: int = 16  # windows until the next one
     contradictions: int = 0  # windows since then that were hardly believed
+    is_settled: bool = False  # the last comparison spoke clearly against a change of the stack
     scales: Scales = field(default_factory=dict)  # of the prior variances, as the last smoothing learned them
     recent: tuple[RecentWindow, ...] = ()
 
