@@ -144,7 +144,8 @@ class Smoother:
             windows = windows[half:]
         self._state.anchors[key] = anchor.state
         interval = domain.smoothing_interval if is_suspect else min(2 * domain.smoothing_interval, MAX_INTERVAL)
-        if is_new_epoch or len(windows) < MIN_CHANGED_WINDOWS:
+        is_young = domain.window_count < MAX_INTERVAL  # what is suspected here is soon decided
+        if is_new_epoch or (is_suspect and is_young) or len(windows) < MIN_CHANGED_WINDOWS:
             interval = FIRST_INTERVAL
         smoothed = replace(
             smoothed,
