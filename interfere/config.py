@@ -80,6 +80,13 @@ class Settings:
         default="",
         metadata=_about("objective of an installed package that decides requests which name none; default: ours"),
     )
+    objectives: str = field(
+        default="",
+        metadata=_about("objectives of installed packages that requests may name, with commas; default: none"),
+    )
+    rules: str = field(
+        default="", metadata=_about("rules of installed packages that every decision keeps, with commas; default: none")
+    )
     time_budget_s: float = field(
         default=2.0, metadata=_about("time budget of a decision whose limits name none, CPU seconds", 0.001, 3600)
     )
@@ -139,6 +146,11 @@ class Settings:
         violations += _database_violations(self)
         if violations:
             raise InvalidInputError.from_violations(violations)
+
+    @property
+    def site_policy_names(self) -> tuple[str, str, str]:
+        """Return what the settings name of other packages: the default objective, the objectives, and the rules."""
+        return self.objective, self.objectives, self.rules
 
     @property
     def store_address(self) -> Path | str:

@@ -9,7 +9,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
@@ -21,13 +21,13 @@ from interfere.policy.answer.alternatives import alternatives, refusals
 from interfere.policy.answer.subproblem import subproblem_of
 from interfere.policy.context import JobCatalogue, PlanningContext
 from interfere.policy.costs.candidates import find_candidates
-from interfere.policy.costs.objectives import Objective
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
 from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import all_grants, granule_account, with_running_grants
 from interfere.policy.ledger.overuse import is_of_grant
 from interfere.policy.rules.runtime import TICK_S
 from interfere.policy.schedule.sizes import sizes_of_plan, with_present_sizes
+from interfere.policy.site_policy import NO_ADDITIONS, SitePolicy
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.stand_in_profiles import UNPROFILED
 from interfere.protocols import Predictor
@@ -46,8 +46,6 @@ from interfere.records import (
     GrantTables,
     JobProfile,
     MemoryUsage,
-    ObjectiveKind,
-    ObjectiveTerm,
     Outcome,
     OutcomeKind,
     PairBatch,
@@ -92,19 +90,15 @@ class DecisionMaker:
     """
 
     def __init__(
-        self, store: Store, metrics: Metrics, *, time_budget_s: float, objective: Objective | None = None
+        self, store: Store, metrics: Metrics, *, time_budget_s: float, site_policy: SitePolicy = NO_ADDITIONS
     ) -> None:
         """Make decisions. `time_budget_s` is the budget of snapshots without one. No budget exceeds
-        `MAX_TIME_BUDGET_S`. `objective` decides snapshots that name none."""
+        `MAX_TIME_BUDGET_S`. `site_policy`: objectives and rules of other packages."""
         self._decisions, self._ledgers, self._metrics = store.decisions, store.ledgers, metrics
         self._observations = store.observations
-        self._time_budget_s, self._objective = time_budget_s, objective
+        self._time_budget_s, self.site_policy = time_budget_s, site_policy
         self.reporters: Callable[[], Reporters | None] = lambda: None
         """Whose memory windows may end a job; none: everybody's, as callers have no identity."""
-
-    def objective_for(self, kind: ObjectiveKind, terms: Sequence[ObjectiveTerm] = ()) -> Objective | None:
-        """Return the objective of another package that decides a request; None where the request names its own."""
-        return self._objective if kind is ObjectiveKind.AUTO and not terms else None
 
     def decide(
         self,
@@ -139,7 +133,8 @@ class DecisionMaker:
                     snapshot=snapshot,
                     predictor=predictor,
                     catalogue=catalogue,
-                    custom_objective=self.objective_for(snapshot.objective, snapshot.objective_terms),
+                    custom_objective=self.site_policy.objective_of(snapshot),
+                    custom_rules=self.site_policy.rules,
                     decision_id=secrets.token_hex(8),
                     report_failed_checks=self._metrics.count_failed_checks,
                 )
@@ -299,10 +294,10 @@ def explain(
     query: ExplainQuery,
     store: Store,
     state: ServedState,
-    objective_for: Callable[[ObjectiveKind, Sequence[ObjectiveTerm]], Objective | None] = lambda *_: None,
+    site_policy: SitePolicy = NO_ADDITIONS,
 ) -> Explanation:
     """Return the action that one job got in a stored decision, and the reasons. Raises NotFoundError for an unknown
-    decision or job. `objective_for`: as in `DecisionMaker`."""
+    decision or job. `site_policy`: as in `DecisionMaker`."""
     audit, decided, action = _find(query, store.audits)
     request = from_proto(Snapshot, pb.MatchRequest.FromString(audit.request))
     request = with_present_sizes(request, sizes_of_plan(decided, request))
@@ -310,7 +305,8 @@ def explain(
         snapshot=request,
         predictor=state.model.predictor,
         catalogue=state.catalogue(),
-        custom_objective=objective_for(request.objective, request.objective_terms),
+        custom_objective=site_policy.objective_of(request),
+        custom_rules=site_policy.rules,
     )
     snapshot = find_infeasible_deadlines(context).snapshot
     # 1. The subproblem in which the job was decided, and the class of the device that it got.
@@ -330,6 +326,7 @@ def explain(
             catalogue=state.catalogue(),
             other_device_types=tuple(context.device_types),
             custom_objective=context.custom_objective,
+            custom_rules=context.custom_rules,
         )
         candidates = find_candidates(known, context.jobs[query.job_id].gpus)
     # 3. What the job may not have, and what else it could have got.

@@ -4,13 +4,15 @@ A model that predicts pair by pair limits the number of distinct pairs in a requ
 workload or profile id count as one job; each device type and sharing mode has its own pairs.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from interfere.errors import InvalidInputError, LimitError, Violation
 from interfere.policy.context import MAX_CLOSING_TIMES, assumed_mode
 from interfere.policy.independent_pools import independent_parts
 from interfere.policy.problem_size import problem_size
+from interfere.policy.rules.custom import SharingRule
+from interfere.policy.site_policy import NO_ADDITIONS, SitePolicy
 from interfere.policy.solve.planner import parts_planned_apart
 from interfere.policy.validate import jobs_where, validate_snapshot
 from interfere.predict.graphs.matrix_limit import distinct_pairs, require_within
@@ -29,7 +31,7 @@ MAX_PENDING = 20_000
 MAX_ENTRIES = 1_000  # of one page of the log
 
 
-def check_size(snapshot: Snapshot) -> None:
+def check_size(snapshot: Snapshot, custom_rules: Sequence[SharingRule] = ()) -> None:
     """Raise LimitError for a snapshot whose plan would take more memory and time than one request may."""
     jobs, devices = len(snapshot.pending), len(snapshot.devices)
     if jobs > MAX_PENDING or devices > MAX_DEVICES:
@@ -38,10 +40,11 @@ def check_size(snapshot: Snapshot) -> None:
             value=f"{jobs} pending jobs on {devices} devices",
             remedy=f"send the first {MAX_PENDING:,} of the queue, and at most {MAX_DEVICES:,} devices a scope",
         )
-    size = problem_size(snapshot, MAX_CLOSING_TIMES)
+    size = problem_size(snapshot, MAX_CLOSING_TIMES, custom_rules)
     if size.cells <= MAX_COSTS:
         return
-    if sum(problem_size(part, MAX_CLOSING_TIMES).cells for part in independent_parts(snapshot)) > MAX_COSTS:
+    parts = independent_parts(snapshot)
+    if sum(problem_size(part, MAX_CLOSING_TIMES, custom_rules).cells for part in parts) > MAX_COSTS:
         raise LimitError(
             "too many jobs that differ",
             value=f"{size.jobs} kinds of pending jobs, {size.seats} of residents, {size.device_classes} of devices",
@@ -54,16 +57,16 @@ def check_size(snapshot: Snapshot) -> None:
 ProfileOf = Callable[[Job, str], JobProfile | None]
 
 
-def check_snapshot(snapshot: Snapshot, profiles: ProfileCatalogue) -> None:
-    """Raise LimitError for a snapshot that is too large, InvalidInputError for one that contradicts itself or names
-    unknown profiles."""
-    check_size(snapshot)
+def check_snapshot(snapshot: Snapshot, profiles: ProfileCatalogue, site_policy: SitePolicy = NO_ADDITIONS) -> None:
+    """Raise LimitError for a snapshot that is too large, InvalidInputError for one that contradicts itself, or names
+    unknown profiles or an objective that is not enabled."""
+    check_size(snapshot, site_policy.rules)
     bad = [
         Violation(field=name, what="must be printable and short", value=repr(value[:40]), remedy="≤ 256 characters")
         for name, value in (("scope", snapshot.scope), ("snapshot_id", snapshot.snapshot_id))
         if len(value) > 256 or not value.isprintable()
     ]
-    bad += validate_snapshot(snapshot)
+    bad += validate_snapshot(snapshot, site_policy.objective_of(snapshot))
     bad += _unknown_ids(jobs_where(lambda job: bool(job.profile_id), snapshot), profiles)
     if bad:
         raise InvalidInputError.from_violations(bad)

@@ -17,7 +17,7 @@ from prometheus_client import generate_latest
 
 from interfere.config import DEFAULT_METRICS_PORT, NO_METRICS, Settings
 from interfere.errors import InterfereError, UnfitError
-from interfere.policy.costs.objectives import named_objective
+from interfere.policy.site_policy import SitePolicy
 from interfere.predict.manifest import parse_digests
 from interfere.serving.calls.exposure import is_local
 from interfere.serving.calls.fair_queue import DecisionTurns
@@ -165,7 +165,7 @@ def _core(settings: Settings, model: ServedModel, store: Store, metrics: Metrics
         store=store,
         metrics=metrics,
         time_budget_s=settings.time_budget_s,
-        objective=named_objective(settings.objective),
+        site_policy=SitePolicy.of_names(*settings.site_policy_names),
         max_log_entries=settings.max_log_entries,
         learns_beside=True,
     )
@@ -233,7 +233,7 @@ def _start_workers(
         count,
         store=settings.store_address,
         time_budget_s=settings.time_budget_s,
-        objective=settings.objective,
+        site_policy_names=settings.site_policy_names,
         knowing=partial(models.knowing, core),
         metrics=metrics,
     )

@@ -18,9 +18,9 @@ import interfere
 from interfere.errors import InvalidInputError, LimitError, UnavailableError
 from interfere.policy.answer.ranking import rank
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.objectives import Objective
 from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import with_running_grants
+from interfere.policy.site_policy import NO_ADDITIONS, SitePolicy
 from interfere.policy.validate import validate_clock
 from interfere.predict.acceptance.score import score
 from interfere.predict.residual import OnlineModel
@@ -80,19 +80,19 @@ class PolicyCore:
         store: Store,
         metrics: Metrics,
         time_budget_s: float,
-        objective: Objective | None = None,
+        site_policy: SitePolicy = NO_ADDITIONS,
         max_log_entries: int = 10_000_000,
         learns_beside: bool = False,
     ) -> None:
-        """Serve a model. `time_budget_s`: budget of decisions whose limits name none. `objective`: of requests that
-        name none, in place of ours. `max_log_entries`: largest number of log entries that are kept.
+        """Serve a model. `time_budget_s`: budget of decisions whose limits name none. `site_policy`: objectives and
+        rules of other packages. `max_log_entries`: largest number of log entries that are kept.
 
         `learns_beside`: learn a long log again in the background, while the previous model answers calls.
         """
         self._store, self._metrics, self._max_log_entries = store, metrics, max_log_entries
         self._learns_beside = learns_beside
         self._writing = threading.Lock()
-        self.decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s, objective=objective)
+        self.decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s, site_policy=site_policy)
         self.snapshots = KnownSnapshots()
         self._profiles_version = store.profiles.version()
         profiles = self._stored_catalogue(model)
@@ -120,14 +120,14 @@ class PolicyCore:
         `greedy_because`: why the decision is to be the greedy plan, without a search.
         """
         state = self.state
-        check_snapshot(snapshot, state.profiles)
+        check_snapshot(snapshot, state.profiles, self.decisions.site_policy)
         check_predicted_pairs(snapshot, state)
         predictor, catalogue = state.predictor, state.catalogue()
         return self.decisions.decide(snapshot, digest, predictor, catalogue, greedy_because=greedy_because), state
 
     def validate(self, snapshot: Snapshot) -> None:
         """Raise what a decision for the snapshot would raise before anything is computed."""
-        check_snapshot(snapshot, self.state.profiles)
+        check_snapshot(snapshot, self.state.profiles, self.decisions.site_policy)
         check_predicted_pairs(snapshot, self.state)
         if violations := validate_clock(snapshot, self._store.ledgers.read(snapshot.scope)):
             raise InvalidInputError.from_violations(violations)
@@ -139,7 +139,7 @@ class PolicyCore:
 
     def explain(self, query: ExplainQuery) -> Explanation:
         """Return the reasons for one job's action, computed with current knowledge. Raises NotFoundError."""
-        return explain(query, self._store, self.state, self.decisions.objective_for)
+        return explain(query, self._store, self.state, self.decisions.site_policy)
 
     def rank(self, query: RankQuery) -> RankAnswer:
         """Return a ranking of every device for one job, best first."""
@@ -155,7 +155,8 @@ class PolicyCore:
             query.limits,
             query.objective,
             ledger.promises,
-            self.decisions.objective_for(query.objective),
+            self.decisions.site_policy.objective_of(query),
+            self.decisions.site_policy.rules,
         )
         return RankAnswer(rankings=rankings, model_version=state.version)
 

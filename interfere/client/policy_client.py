@@ -302,9 +302,17 @@ class PolicyClient:
         limits: Limits | None = None,
         objective: ObjectiveKind = ObjectiveKind.AUTO,
         scope: str = "",
+        objective_name: str = "",
     ) -> RankAnswer:
         """Rank devices for one job, the best first. With a scope, a device that is promised to the job comes first."""
-        query = RankQuery(job=job, devices=tuple(devices), limits=limits or Limits(), objective=objective, scope=scope)
+        query = RankQuery(
+            job=job,
+            devices=tuple(devices),
+            limits=limits or Limits(),
+            objective=objective,
+            scope=scope,
+            objective_name=objective_name,
+        )
         return self._with_fallback(
             lambda: self._ask("RankPlacements", query, RankAnswer),
             lambda fallback, error: fallback.rank(query, error),

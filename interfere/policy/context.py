@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from interfere.policy.costs.objectives import Objective, objective_of, relative_times
 from interfere.policy.device_class import DeviceClass, DeviceClassMembers, group_devices, with_seats
+from interfere.policy.rules.custom import SharingRule
 from interfere.policy.rules.memory import memory_demand
 from interfere.policy.rules.runtime import opening_times
 from interfere.protocols import Predictor
@@ -86,6 +87,7 @@ class PlanningContext:
     decision_id: str = ""
     other_device_types: tuple[str, ...] = ()  # in a subproblem: the device types of the whole scope
     custom_objective: Objective | None = None  # replaces the objective that the snapshot names
+    custom_rules: tuple[SharingRule, ...] = ()  # of other packages, beside ours
     budget: TimeBudget = UNLIMITED  # time budget of the whole decision
     report_failed_checks: Callable[[Snapshot, Sequence[str]], None] = log_failed_checks
     _classes: dict[object, DeviceClass] = field(default_factory=dict, repr=False)  # device classes by all their facts

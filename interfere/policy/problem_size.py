@@ -4,10 +4,12 @@ The planner counts interchangeable jobs, residents and devices instead of planni
 with the number of distinct ones.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from interfere.policy.costs.company_lengths import company_lengths
 from interfere.policy.costs.job_classes import JobKeys
+from interfere.policy.rules.custom import SharingRule
 from interfere.policy.rules.runtime import start_weights
 from interfere.records import Snapshot
 
@@ -26,10 +28,12 @@ class ProblemSize:
         return self.jobs * self.jobs * self.device_classes + self.jobs * self.seats
 
 
-def problem_size(snapshot: Snapshot, max_classes_of_windows: int) -> ProblemSize:
+def problem_size(
+    snapshot: Snapshot, max_classes_of_windows: int, custom_rules: Sequence[SharingRule] = ()
+) -> ProblemSize:
     """Return the problem size; sets of windows per kind of empty device count up to `max_classes_of_windows` + 1."""
-    snapshot = company_lengths(snapshot).snapshot
-    keys = JobKeys(snapshot)
+    snapshot = company_lengths(snapshot, custom_rules=custom_rules).snapshot
+    keys = JobKeys(snapshot, custom_rules=custom_rules)
     weights = start_weights(snapshot.pending, snapshot.now_s, snapshot.limits.timing.ageing_s).tolist()
     jobs = {(job.gpus, weight, keys.of(job)) for job, weight in zip(snapshot.pending, weights, strict=True)}
     empty: dict[object, set[object]] = {}

@@ -110,7 +110,7 @@ def _objective_violations(snapshot: Snapshot, custom_objective: Objective | None
         name = " + ".join(term.kind for term in snapshot.objective_terms) or str(snapshot.objective)
         objective = objective_of(snapshot)
     else:
-        name, objective = "of the caller", custom_objective
+        name, objective = snapshot.objective_name or "of the caller", custom_objective
     violations: list[Violation] = []
     required_fields = objective.required_fields
     if objective.soft_cap_price and math.isnan(snapshot.limits.slowdown.soft_cap):

@@ -207,6 +207,7 @@ class Snapshot:
     limits: Limits = field(default_factory=Limits)
     objective: ObjectiveKind = ObjectiveKind.AUTO
     objective_terms: tuple[ObjectiveTerm, ...] = ()  # a weighted sum in place of `objective`
+    objective_name: str = ""  # of another package, in place of both; the server's settings enable it
     now_s: float = NAN
     partial: bool = False  # jobs and devices that are left out may still be there
 

@@ -187,6 +187,7 @@ class RankQuery:
     limits: Limits = field(default_factory=Limits)
     objective: ObjectiveKind = ObjectiveKind.AUTO
     scope: str = ""  # whose promises count; empty: none
+    objective_name: str = ""  # as in a snapshot
 
 
 @record

@@ -35,6 +35,7 @@ class RuleKind(StrEnum):
     LATENCY_TARGET = "latency_target"  # latency_target_s, step_time_s; slowdown, absent where it is missed even alone
     JOINT_THROUGHPUT = "joint_throughput"  # one after the other does as much: slowdown, partner_slowdown
     GUEST_ENDS_FIRST = "guest_ends_first"  # the job would outlast the resident: runtime_s, partner_runtime_s
+    CUSTOM = "custom"  # a rule of another package, that the server's settings name: custom_rule, detail
     # --- no device is left for the job --------------------------------------------------------------------------------
     NO_FREE_SEAT = "no_free_seat"  # residents and gpus of the job that is in the way, where one device was asked about
     GANG = "gang"  # no set of gpus devices of one class is free
@@ -97,7 +98,8 @@ class Rule:
     pools: tuple[str, ...] = ()  # that the job allows
     action: ActionKind | None = None
     decision_id: str = ""
-    detail: str = ""  # what the predictor says of it, in words
+    detail: str = ""  # what the predictor or the rule of another package says of it, in words
+    custom_rule: str = ""  # name of the rule of another package
     demand: MemoryDemand | None = None
     partner_demand: MemoryDemand | None = None
     capacity_bytes: float = NAN  # that the demands may come to

@@ -101,6 +101,7 @@ class RuleKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RULE_KIND_GRANT_EXCEEDED: _ClassVar[RuleKind]
     RULE_KIND_PLACES_TAKEN: _ClassVar[RuleKind]
     RULE_KIND_JOINT_THROUGHPUT: _ClassVar[RuleKind]
+    RULE_KIND_CUSTOM: _ClassVar[RuleKind]
     RULE_KIND_DEVICES_RESERVED: _ClassVar[RuleKind]
     RULE_KIND_PLANNED_LATER: _ClassVar[RuleKind]
 
@@ -237,6 +238,7 @@ RULE_KIND_RESIDENT_STAYS: RuleKind
 RULE_KIND_GRANT_EXCEEDED: RuleKind
 RULE_KIND_PLACES_TAKEN: RuleKind
 RULE_KIND_JOINT_THROUGHPUT: RuleKind
+RULE_KIND_CUSTOM: RuleKind
 RULE_KIND_DEVICES_RESERVED: RuleKind
 RULE_KIND_PLANNED_LATER: RuleKind
 MEMORY_BASIS_UNSPECIFIED: MemoryBasis
@@ -649,7 +651,7 @@ class ObjectiveTerm(_message.Message):
     def __init__(self, kind: _Optional[_Union[ObjectiveKind, str]] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class MatchRequest(_message.Message):
-    __slots__ = ("scope", "snapshot_id", "pending", "devices", "limits", "validate_only", "objective", "now_s", "partial", "objective_terms", "times", "delta")
+    __slots__ = ("scope", "snapshot_id", "pending", "devices", "limits", "validate_only", "objective", "now_s", "partial", "objective_terms", "objective_name", "times", "delta")
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
@@ -660,6 +662,7 @@ class MatchRequest(_message.Message):
     NOW_S_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_TERMS_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_NAME_FIELD_NUMBER: _ClassVar[int]
     TIMES_FIELD_NUMBER: _ClassVar[int]
     DELTA_FIELD_NUMBER: _ClassVar[int]
     scope: str
@@ -672,9 +675,10 @@ class MatchRequest(_message.Message):
     now_s: float
     partial: bool
     objective_terms: _containers.RepeatedCompositeFieldContainer[ObjectiveTerm]
+    objective_name: str
     times: JobTimes
     delta: MatchDelta
-    def __init__(self, scope: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., pending: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., validate_only: _Optional[bool] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ..., now_s: _Optional[float] = ..., partial: _Optional[bool] = ..., objective_terms: _Optional[_Iterable[_Union[ObjectiveTerm, _Mapping]]] = ..., times: _Optional[_Union[JobTimes, _Mapping]] = ..., delta: _Optional[_Union[MatchDelta, _Mapping]] = ...) -> None: ...
+    def __init__(self, scope: _Optional[str] = ..., snapshot_id: _Optional[str] = ..., pending: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., validate_only: _Optional[bool] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ..., now_s: _Optional[float] = ..., partial: _Optional[bool] = ..., objective_terms: _Optional[_Iterable[_Union[ObjectiveTerm, _Mapping]]] = ..., objective_name: _Optional[str] = ..., times: _Optional[_Union[JobTimes, _Mapping]] = ..., delta: _Optional[_Union[MatchDelta, _Mapping]] = ...) -> None: ...
 
 class JobTimes(_message.Message):
     __slots__ = ("remaining_s", "attained_s", "elapsed_s", "remaining_p90_s")
@@ -717,7 +721,7 @@ class MemoryDemand(_message.Message):
     def __init__(self, needed_bytes: _Optional[float] = ..., basis: _Optional[_Union[MemoryBasis, str]] = ..., known_bytes: _Optional[float] = ..., known_basis: _Optional[_Union[MemoryBasis, str]] = ..., working_set_bytes: _Optional[float] = ...) -> None: ...
 
 class Rule(_message.Message):
-    __slots__ = ("kind", "job_id", "partner_id", "workload", "partner_workload", "device_type", "sharing_mode", "pool", "pools", "action", "decision_id", "detail", "demand", "partner_demand", "capacity_bytes", "device_memory_bytes", "memory_headroom", "oversubscription_ratio", "granule_bytes", "needed_granules", "partner_needed_granules", "capacity_granules", "misfit_probability", "max_misfit_probability", "slowdown", "partner_slowdown", "slowdown_cap", "risk", "priority", "partner_priority", "latency_target_s", "step_time_s", "runtime_s", "partner_runtime_s", "time_left_s", "closes_in_s", "opens_in_s", "checkpoint_s", "gpus", "residents", "max_shared_gpus", "max_devices", "kept_devices", "refused_pairs", "saved_s", "paid_s", "granted_bytes", "used_bytes", "device_used_bytes", "duration_s", "min_joint_throughput", "start_in_s")
+    __slots__ = ("kind", "job_id", "partner_id", "workload", "partner_workload", "device_type", "sharing_mode", "pool", "pools", "action", "decision_id", "detail", "demand", "partner_demand", "capacity_bytes", "device_memory_bytes", "memory_headroom", "oversubscription_ratio", "granule_bytes", "needed_granules", "partner_needed_granules", "capacity_granules", "misfit_probability", "max_misfit_probability", "slowdown", "partner_slowdown", "slowdown_cap", "risk", "priority", "partner_priority", "latency_target_s", "step_time_s", "runtime_s", "partner_runtime_s", "time_left_s", "closes_in_s", "opens_in_s", "checkpoint_s", "gpus", "residents", "max_shared_gpus", "max_devices", "kept_devices", "refused_pairs", "saved_s", "paid_s", "granted_bytes", "used_bytes", "device_used_bytes", "duration_s", "min_joint_throughput", "start_in_s", "custom_rule")
     KIND_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     PARTNER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -770,6 +774,7 @@ class Rule(_message.Message):
     DURATION_S_FIELD_NUMBER: _ClassVar[int]
     MIN_JOINT_THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
     START_IN_S_FIELD_NUMBER: _ClassVar[int]
+    CUSTOM_RULE_FIELD_NUMBER: _ClassVar[int]
     kind: RuleKind
     job_id: str
     partner_id: str
@@ -822,7 +827,8 @@ class Rule(_message.Message):
     duration_s: float
     min_joint_throughput: float
     start_in_s: float
-    def __init__(self, kind: _Optional[_Union[RuleKind, str]] = ..., job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., workload: _Optional[str] = ..., partner_workload: _Optional[str] = ..., device_type: _Optional[str] = ..., sharing_mode: _Optional[_Union[SharingMode, str]] = ..., pool: _Optional[str] = ..., pools: _Optional[_Iterable[str]] = ..., action: _Optional[_Union[ActionKind, str]] = ..., decision_id: _Optional[str] = ..., detail: _Optional[str] = ..., demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., partner_demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., capacity_bytes: _Optional[float] = ..., device_memory_bytes: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., needed_granules: _Optional[int] = ..., partner_needed_granules: _Optional[int] = ..., capacity_granules: _Optional[int] = ..., misfit_probability: _Optional[float] = ..., max_misfit_probability: _Optional[float] = ..., slowdown: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., slowdown_cap: _Optional[float] = ..., risk: _Optional[float] = ..., priority: _Optional[int] = ..., partner_priority: _Optional[int] = ..., latency_target_s: _Optional[float] = ..., step_time_s: _Optional[float] = ..., runtime_s: _Optional[float] = ..., partner_runtime_s: _Optional[float] = ..., time_left_s: _Optional[float] = ..., closes_in_s: _Optional[float] = ..., opens_in_s: _Optional[float] = ..., checkpoint_s: _Optional[float] = ..., gpus: _Optional[int] = ..., residents: _Optional[int] = ..., max_shared_gpus: _Optional[int] = ..., max_devices: _Optional[int] = ..., kept_devices: _Optional[int] = ..., refused_pairs: _Optional[int] = ..., saved_s: _Optional[float] = ..., paid_s: _Optional[float] = ..., granted_bytes: _Optional[float] = ..., used_bytes: _Optional[float] = ..., device_used_bytes: _Optional[float] = ..., duration_s: _Optional[float] = ..., min_joint_throughput: _Optional[float] = ..., start_in_s: _Optional[float] = ...) -> None: ...
+    custom_rule: str
+    def __init__(self, kind: _Optional[_Union[RuleKind, str]] = ..., job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., workload: _Optional[str] = ..., partner_workload: _Optional[str] = ..., device_type: _Optional[str] = ..., sharing_mode: _Optional[_Union[SharingMode, str]] = ..., pool: _Optional[str] = ..., pools: _Optional[_Iterable[str]] = ..., action: _Optional[_Union[ActionKind, str]] = ..., decision_id: _Optional[str] = ..., detail: _Optional[str] = ..., demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., partner_demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., capacity_bytes: _Optional[float] = ..., device_memory_bytes: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., needed_granules: _Optional[int] = ..., partner_needed_granules: _Optional[int] = ..., capacity_granules: _Optional[int] = ..., misfit_probability: _Optional[float] = ..., max_misfit_probability: _Optional[float] = ..., slowdown: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., slowdown_cap: _Optional[float] = ..., risk: _Optional[float] = ..., priority: _Optional[int] = ..., partner_priority: _Optional[int] = ..., latency_target_s: _Optional[float] = ..., step_time_s: _Optional[float] = ..., runtime_s: _Optional[float] = ..., partner_runtime_s: _Optional[float] = ..., time_left_s: _Optional[float] = ..., closes_in_s: _Optional[float] = ..., opens_in_s: _Optional[float] = ..., checkpoint_s: _Optional[float] = ..., gpus: _Optional[int] = ..., residents: _Optional[int] = ..., max_shared_gpus: _Optional[int] = ..., max_devices: _Optional[int] = ..., kept_devices: _Optional[int] = ..., refused_pairs: _Optional[int] = ..., saved_s: _Optional[float] = ..., paid_s: _Optional[float] = ..., granted_bytes: _Optional[float] = ..., used_bytes: _Optional[float] = ..., device_used_bytes: _Optional[float] = ..., duration_s: _Optional[float] = ..., min_joint_throughput: _Optional[float] = ..., start_in_s: _Optional[float] = ..., custom_rule: _Optional[str] = ...) -> None: ...
 
 class Action(_message.Message):
     __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids", "grant_bytes", "accepted", "rule", "partner_ids", "partner_slowdowns", "mode", "planned_start_s", "planned_end_s", "promised_end_s")
@@ -1271,18 +1277,20 @@ class ListGrantsResponse(_message.Message):
     def __init__(self, scope: _Optional[str] = ..., now_s: _Optional[float] = ..., devices: _Optional[_Iterable[_Union[DeviceGrants, _Mapping]]] = ..., grants: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ...) -> None: ...
 
 class RankPlacementsRequest(_message.Message):
-    __slots__ = ("job", "devices", "limits", "objective", "scope")
+    __slots__ = ("job", "devices", "limits", "objective", "scope", "objective_name")
     JOB_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_NAME_FIELD_NUMBER: _ClassVar[int]
     job: Job
     devices: _containers.RepeatedCompositeFieldContainer[Device]
     limits: Limits
     objective: ObjectiveKind
     scope: str
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ..., scope: _Optional[str] = ...) -> None: ...
+    objective_name: str
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., objective: _Optional[_Union[ObjectiveKind, str]] = ..., scope: _Optional[str] = ..., objective_name: _Optional[str] = ...) -> None: ...
 
 class Ranking(_message.Message):
     __slots__ = ("device_id", "feasible", "slowdown", "worst_resident_slowdown", "cost", "reason", "planned", "rule")

@@ -108,13 +108,13 @@ class WorkerPool:
         *,
         store: StoreAddress,
         time_budget_s: float,
-        objective: str,
+        site_policy_names: tuple[str, str, str],
         knowing: Callable[[], Knowing],
         metrics: Metrics,
     ) -> None:
         """Start the workers, which are ready about a second later. `count`: of workers that compute at once; `knowing`:
         the state that they must have now."""
-        self._fork_server = ForkServer((*WORKER_COMMAND, str(store), str(time_budget_s), objective))
+        self._fork_server = ForkServer((*WORKER_COMMAND, str(store), str(time_budget_s), *site_policy_names))
         self._knowing, self._metrics, self._count = knowing, metrics, count
         self._condition = threading.Condition()
         self._idle: list[WorkerProcess] = []

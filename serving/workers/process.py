@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from interfere.errors import CancelledError, InterfereError
-from interfere.policy.costs.objectives import named_objective
+from interfere.policy.site_policy import SitePolicy
 from interfere.serving.metrics import Metrics
 from interfere.serving.service import PolicyCore
 from interfere.serving.servicer import PolicyServicer
@@ -75,11 +75,16 @@ class Worker:
     """Answers the requests of the server."""
 
     def __init__(
-        self, store: StoreAddress, time_budget_s: float, objective: str, first: Knowing, computation: "_Computation"
+        self,
+        store: StoreAddress,
+        time_budget_s: float,
+        site_policy: SitePolicy,
+        first: Knowing,
+        computation: "_Computation",
     ) -> None:
         self._metrics, self._computation, self._time_budget_s = CountingMetrics(), computation, time_budget_s
         self._store = open_store(store, shared=True, on_eviction=self._metrics.count_evictions)
-        self._objective = named_objective(objective)
+        self._site_policy = site_policy
         self._cores: dict[str, PolicyCore] = {}  # by the version of the model
         self._core_knowing(first).warm_up()
 
@@ -111,7 +116,7 @@ class Worker:
                 store=self._store,
                 metrics=self._metrics,
                 time_budget_s=self._time_budget_s,
-                objective=self._objective,
+                site_policy=self._site_policy,
             )
         core.decisions.reporters = lambda: knowing.reporters
         core.catch_up(knowing.last_sequence, knowing.profiles_digest, relearning=knowing.relearning)
@@ -157,13 +162,13 @@ class _Computation:
 def answer_until_closed(
     store: StoreAddress,
     time_budget_s: float,
-    objective: str,
+    site_policy: SitePolicy,
     pipe: "Connection[Any, Any]",
     abandoned: AbandonedCalls,
 ) -> None:
     """Answer the requests that come through the pipe, until the server closes it or ends."""
     computation, asks = _Computation(abandoned), SimpleQueue[Ask]()
-    worker = Worker(store, time_budget_s, objective, pipe.recv(), computation)
+    worker = Worker(store, time_budget_s, site_policy, pipe.recv(), computation)
     leave_out_what_stays()
     threading.Thread(target=_read, args=(pipe, asks), daemon=True).start()
     pipe.send(True)  # ready
@@ -188,13 +193,13 @@ def learn(address: StoreAddress, model_folder: Path) -> None:
     store.close()
 
 
-def fork_workers(store: StoreAddress, time_budget_s: float, objective: str, descriptor: int) -> None:
+def fork_workers(store: StoreAddress, time_budget_s: float, site_policy: SitePolicy, descriptor: int) -> None:
     """Fork workers on a store for the server at the other end of a socket, until the server ends."""
 
     def run(descriptors: Sequence[int]) -> None:
         os.nice(NICENESS)
         with suppress(OSError, EOFError), Connection(descriptors[0]) as pipe:  # the server is gone
-            answer_until_closed(store, time_budget_s, objective, pipe, AbandonedCalls(descriptors[1]))
+            answer_until_closed(store, time_budget_s, site_policy, pipe, AbandonedCalls(descriptors[1]))
 
     leave_out_what_stays()
     with socket.socket(fileno=descriptor) as channel:
@@ -202,7 +207,8 @@ def fork_workers(store: StoreAddress, time_budget_s: float, objective: str, desc
 
 
 def main() -> None:
-    """Fork workers with the arguments STORE, TIME_BUDGET_S, OBJECTIVE and the file descriptor of the server's socket.
+    """Fork workers with the arguments STORE, TIME_BUDGET_S, the three names of `SitePolicy.of_names`, and the file
+    descriptor of the server's socket.
 
     With `learn`, learn a log in their place.
 
@@ -217,7 +223,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the server ends this process
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
-    fork_workers(store_address(sys.argv[1]), float(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
+    site_policy = SitePolicy.of_names(*sys.argv[3:6])  # every forked worker has it
+    fork_workers(store_address(sys.argv[1]), float(sys.argv[2]), site_policy, int(sys.argv[6]))
 
 
 if __name__ == "__main__":

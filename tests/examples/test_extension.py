@@ -18,6 +18,7 @@ BROKEN = {
     "model": "interfere.models",
     "importer": "interfere.importers",
     "objective": "interfere.objectives",
+    "rule": "interfere.rules",
     "store": "interfere.stores",
     "engine": "interfere.engines",
     "command": "interfere.commands",
@@ -64,7 +65,7 @@ def test_it_passes_the_conformance_suites(site: Path, tmp_path: Path) -> None:
 
 def test_everything_is_named_in_help_and_works(site: Path, tmp_path: Path) -> None:
     shown = interfere(site, tmp_path, "--help")
-    for name in ("forest", "lab", "longest-wait", "folder", "threads", "smallest", "tail", "worst"):
+    for name in ("forest", "lab", "longest-wait", "folder", "threads", "one-tenant", "smallest", "tail", "worst"):
         assert f"example-{name}" in shown
     assert "Print the worst pair of a table" in shown
     assert "example-forest" in interfere(site, tmp_path, "evaluate", "--help")
@@ -88,23 +89,37 @@ def test_its_models_split_and_column_stand_on_the_board(site: Path, tmp_path: Pa
     assert "victim-mean" in errors
 
 
-def test_a_server_uses_its_store_and_objective_where_its_settings_name_them(site: Path, tmp_path: Path) -> None:
+def test_a_server_uses_its_store_objective_and_rule_where_its_settings_name_them(site: Path, tmp_path: Path) -> None:
     settings = {
         "INTERFERE_DATABASE": f"example-folder://{tmp_path}/held",
-        "INTERFERE_OBJECTIVE": "example-longest-wait",
+        "INTERFERE_OBJECTIVES": "example-longest-wait",
+        "INTERFERE_RULES": "example-one-tenant",
         "INTERFERE_WORK": str(tmp_path / "work"),
     }
-    alone = {name: started_alone(site, tmp_path / name, chosen) for name, chosen in (("set", settings), ("unset", {}))}
-    assert alone == {"set": "gemm", "unset": "gpt-decode"}
+    default = {"INTERFERE_OBJECTIVE": "example-longest-wait", "INTERFERE_DECISION_WORKERS": "0"}
+    alone = {
+        "named": started_alone(site, tmp_path / "named", settings, "example-longest-wait"),
+        "default": started_alone(site, tmp_path / "default", default),
+        "none": started_alone(site, tmp_path / "none", {}),
+    }
+    assert alone == {"named": ["gemm"], "default": ["gemm"], "none": ["gpt-decode"]}
+    tenants = started_alone(site, tmp_path / "tenants", settings, tenants=("a", "b", "c"))
+    assert len(tenants) == 2  # nobody shares: two start, the third waits
     assert (tmp_path / "held" / "interfere.db").is_file()
 
 
-def started_alone(site: Path, folder: Path, settings: dict[str, str]) -> str:
-    """The job that a server starts alone, of three on two devices: the longest waiting one under the objective."""
+def started_alone(
+    site: Path, folder: Path, settings: dict[str, str], objective: str = "", tenants: tuple[str, ...] = ("one",) * 3
+) -> list[str]:
+    """The jobs that a server starts alone, of three on two devices: the longest waiting one under the objective."""
     folder.mkdir()
     waited_s = {"gemm": 86_400.0, "request-server": 60.0, "gpt-decode": 60.0}
-    pending = tuple(Job(id=name, workload=name, elapsed_s=seconds) for name, seconds in waited_s.items())
-    snapshot = Snapshot(pending=pending, devices=tuple(Device(id=name, type="cpu-core") for name in ("d0", "d1")))
+    pending = tuple(
+        Job(id=f"{tenant}/{name}", workload=name, elapsed_s=seconds)
+        for (name, seconds), tenant in zip(waited_s.items(), tenants, strict=True)
+    )
+    devices = tuple(Device(id=name, type="cpu-core") for name in ("d0", "d1"))
+    snapshot = Snapshot(pending=pending, devices=devices, objective_name=objective)
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join((str(site), str(HOME))), **settings}
     command = [sys.executable, "-m", "interfere", "serve", "--port", "0", "--json"]
     server = subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.PIPE, text=True)
@@ -113,8 +128,8 @@ def started_alone(site: Path, folder: Path, settings: dict[str, str]) -> str:
         address = json.loads(server.stdout.readline())["address"]
         with PolicyClient(address, timeout_s=120.0) as client:
             client.wait_ready()
-            (alone,) = (each.job_id for each in client.match(snapshot).actions if each.kind == "start_alone")
-        return alone
+            actions = client.match(snapshot).actions
+        return [each.job_id.partition("/")[2] for each in actions if each.kind == "start_alone"]
     finally:
         server.terminate()
         server.wait(30)
@@ -134,8 +149,13 @@ def test_a_broken_package_is_named_and_harms_nothing(site: Path, tmp_path: Path)
         assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
         assert f"the {kind} 'broken-{kind}' of the package broken-extension cannot be loaded" in done.stderr
         assert "no_such_library" in done.stderr
-    for kind, setting in {"objective": "broken-objective", "store": "broken-store://x"}.items():
-        variables = {f"INTERFERE_{'OBJECTIVE' if kind == 'objective' else 'DATABASE'}": setting}
+    for kind, variable, setting in (
+        ("objective", "OBJECTIVE", "broken-objective"),
+        ("objective", "OBJECTIVES", "broken-objective"),
+        ("rule", "RULES", "broken-rule"),
+        ("store", "DATABASE", "broken-store://x"),
+    ):
+        variables = {f"INTERFERE_{variable}": setting}
         done = run(site, tmp_path, "interfere", "serve", "--port", "0", **variables)
         assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
         assert f"the {kind} 'broken-{kind}' of the package broken-extension cannot be loaded" in done.stderr

@@ -4,6 +4,7 @@ import pytest
 from interfere_example.engine import on_threads
 from interfere_example.importer import import_lab
 from interfere_example.objective import LONGEST_WAIT
+from interfere_example.rule import ONE_TENANT
 
 from interfere.sim.schedulers.records import preset
 from interfere.store.store import open_store
@@ -12,6 +13,7 @@ from interfere.testing.engines import EngineLaws
 from interfere.testing.importers import ImporterLaws
 from interfere.testing.models import ModelLaws
 from interfere.testing.objectives import ObjectiveLaws
+from interfere.testing.rules import RuleLaws
 from interfere.testing.schedulers import SchedulerLaws
 from interfere.testing.stores import StoreLaws
 
@@ -48,6 +50,13 @@ class TestObjective(ObjectiveLaws):
     @classmethod
     def objective(cls):
         return LONGEST_WAIT
+
+
+class TestRule(RuleLaws):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def rule(cls):
+        return ONE_TENANT
 
 
 class TestEngine(EngineLaws):

@@ -18,6 +18,7 @@ from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.job_classes import JobKeys, Seat
 from interfere.policy.costs.objectives import Objective
 from interfere.policy.device_class import DeviceClass
+from interfere.policy.rules.custom import SharingRule
 from interfere.policy.rules.memory import DeviceMemory
 from interfere.policy.rules.text import render
 from interfere.policy.schedule.sizes import with_present_sizes
@@ -68,12 +69,14 @@ def rank(
     objective: ObjectiveKind = ObjectiveKind.AUTO,
     promises: Sequence[Promise] = (),
     custom_objective: Objective | None = None,
+    custom_rules: tuple[SharingRule, ...] = (),
 ) -> tuple[Ranking, ...]:
     """Return the ranking of every device, feasible and cheap devices first.
 
     The first device is marked `planned`: the device promised to this job, or else the device on which `plan` would
     start the job if no other job were pending. `promises`: promises of the scope after its last decision.
-    `custom_objective` replaces the named one. Raises InvalidInputError when the devices contradict each other.
+    `custom_objective` replaces the named one, `custom_rules` hold beside ours. Raises InvalidInputError when the
+    devices contradict each other.
     """
     # 1. Validate, naming the job as the request does.
     snapshot = Snapshot(pending=(job,), devices=tuple(devices), limits=limits, objective=objective, partial=True)
@@ -85,7 +88,11 @@ def rank(
     # 2. Price every device; an elastic job is ranked at its first size.
     snapshot = with_present_sizes(snapshot, {})
     context = PlanningContext(
-        snapshot=snapshot, predictor=predictor, catalogue=catalogue, custom_objective=custom_objective
+        snapshot=snapshot,
+        predictor=predictor,
+        catalogue=catalogue,
+        custom_objective=custom_objective,
+        custom_rules=custom_rules,
     )
     ranked = _ranked_devices(snapshot.pending[0], context)
     # 3. Respect promises, then sort.
@@ -254,7 +261,7 @@ def _ranked(
 
 def _joins_by_device(context: PlanningContext, candidates: Candidates) -> Mapping[str, _Join]:
     """Return by device id how the only pending job would join the residents; devices without a free seat are absent."""
-    keys = JobKeys(context.snapshot, context.custom_objective)
+    keys = JobKeys(context.snapshot, context.custom_objective, context.custom_rules)
     hosts_of: dict[DeviceClass, list[HostClass]] = {}
     for host in host_classes(context, 1, keys):
         hosts_of.setdefault(host.device_class, []).append(host)

@@ -134,8 +134,8 @@ def find_candidates(context: PlanningContext, size: int = 1, *, by_start_weight:
     `by_start_weight`: whether jobs of different start weight are of different classes. Where no job has to wait, who
     would wait first says nothing, and there are fewer classes without: ageing makes eight of one.
     """
-    snapshot = company_lengths(context.snapshot, context.custom_objective).snapshot
-    keys = JobKeys(snapshot, context.custom_objective)
+    snapshot = company_lengths(context.snapshot, context.custom_objective, context.custom_rules).snapshot
+    keys = JobKeys(snapshot, context.custom_objective, context.custom_rules)
     context = context_of_size(context.subproblem(snapshot), size)
     limits = context.limits
     # 1. Classes of pending jobs, empty devices and free seats.

@@ -7,11 +7,13 @@ counts as the next of a few longer ones: a plan keeps every rule, but no bound t
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from interfere.policy.costs.objectives import Objective, objective_of
+from interfere.policy.rules.custom import SharingRule, fields_read
 from interfere.policy.rules.runtime import remaining_quantile_s
 from interfere.records import NAN, Job, Snapshot
 
@@ -19,6 +21,7 @@ MAX_LENGTHS = 256  # that are told apart exactly: beside 300 kinds of jobs a tab
 KEPT_LENGTHS = 16
 # A job that stays this many times longer than a deadline outlasts it, also at a predicted slowdown of a half.
 OUTLASTS = 2.0
+_CHANGED = {"remaining_s", "remaining_p90_s", "checkpoint_s"}  # fields of a job that counts as another length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +33,17 @@ class CompanyLengths:
 
 
 def company_lengths(
-    snapshot: Snapshot, custom_objective: Objective | None = None, *, rules_only: bool = False
+    snapshot: Snapshot,
+    custom_objective: Objective | None = None,
+    custom_rules: Sequence[SharingRule] = (),
+    *,
+    rules_only: bool = False,
 ) -> CompanyLengths:
     """Return the snapshot with jobs of as few lengths as the rules on its deadlines need; again the same.
 
     `custom_objective`: in place of the snapshot's, which reads all. `rules_only`: the objective is not asked about the
-    jobs. The lengths are as they are where a window, the rule that guests end first, or an objective of time reads
-    them.
+    jobs. The lengths are as they are where a window, the rule that guests end first, a rule of another package, or an
+    objective of time reads them.
     """
     residents = [job for device in snapshot.devices for job in device.residents]
     ends_s = [job.deadline_s for job in (*snapshot.pending, *residents) if not math.isnan(job.deadline_s)]
@@ -44,7 +51,7 @@ def company_lengths(
     is_read = bool(objective.required_fields) or objective.deadline_miss_price > 0 or custom_objective is not None
     if not ends_s or (is_read and not rules_only) or snapshot.limits.guest_ends_first or math.isnan(snapshot.now_s):
         return CompanyLengths(snapshot=snapshot)
-    if any(device.windows for device in snapshot.devices):
+    if any(device.windows for device in snapshot.devices) or _CHANGED & set(fields_read(custom_rules)):
         return CompanyLengths(snapshot=snapshot)
     longest_s = OUTLASTS * max(0.0, max(ends_s) - snapshot.now_s)
     level = 1 - snapshot.limits.slowdown.risk

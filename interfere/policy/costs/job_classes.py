@@ -13,6 +13,7 @@ from operator import attrgetter
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.objectives import Objective, objective_of
 from interfere.policy.device_class import DeviceClass
+from interfere.policy.rules.custom import SharingRule, fields_read
 from interfere.records import Device, Job, Snapshot
 
 _NAMES = attrgetter("workload", "profile_id", "pools", "priority", "preemptible")
@@ -40,9 +41,16 @@ class JobKeys:
     """Equal keys for jobs that the candidates of a decision cannot tell apart."""
 
     def __init__(
-        self, snapshot: Snapshot, custom_objective: Objective | None = None, *, rules_only: bool = False
+        self,
+        snapshot: Snapshot,
+        custom_objective: Objective | None = None,
+        custom_rules: Sequence[SharingRule] = (),
+        *,
+        rules_only: bool = False,
     ) -> None:
         """`custom_objective`: in place of the snapshot's; nobody knows what it reads, so no two jobs are alike.
+
+        `custom_rules`: of other packages; the fields that they read count too.
 
         `rules_only`: equal keys also for jobs that differ in what their slowdown costs.
         """
@@ -53,11 +61,16 @@ class JobKeys:
         if not rules_only:
             fields += [name for name in objective_of(snapshot).required_fields if name not in fields]
         self._numbers = attrgetter(*fields)
+        read = fields_read(custom_rules)
+        self._read = attrgetter(*read) if read else None
         self._pack = struct.Struct(f"{len(fields)}d").pack
 
     def of(self, job: Job) -> Hashable:
         """The key of a pending or running job."""
-        return job.id if self._separate else (_NAMES(job), self._pack(*self._numbers(job)))
+        if self._separate:
+            return job.id
+        key = (_NAMES(job), self._pack(*self._numbers(job)))
+        return (*key, repr(self._read(job))) if self._read else key  # repr: an absent number is not equal to itself
 
 
 def _has_windows_or_deadlines(snapshot: Snapshot) -> bool:

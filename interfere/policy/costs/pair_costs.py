@@ -13,6 +13,7 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.costs.group_slowdowns import GroupSlowdowns
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.availability import AvailabilityRule
+from interfere.policy.rules.custom import custom_rules
 from interfere.policy.rules.guest_ends_first import guest_rule
 from interfere.policy.rules.jobs_on_class import JobsOnClass
 from interfere.policy.rules.joint_throughput import joint_throughput_rule
@@ -113,3 +114,4 @@ def pair_rules(
     if running and limits.guest_ends_first:
         guest_s, host_s = (jobs.alone_s[member] * own for member, own in zip(pair, slowdown, strict=True))
         yield guest_rule(rows.jobs, columns.jobs, guest_s, host_s)
+    yield from custom_rules(context.custom_rules, rows.jobs, columns.jobs, jobs.device_class, slowdown, running=running)

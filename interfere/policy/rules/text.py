@@ -258,6 +258,7 @@ _HEADLINES = {
     RuleKind.LATENCY_TARGET: "latency target",
     RuleKind.JOINT_THROUGHPUT: "joint throughput",
     RuleKind.GUEST_ENDS_FIRST: "guest_ends_first",
+    RuleKind.CUSTOM: "rule of the site",
 }
 
 _SENTENCES: dict[RuleKind, Callable[[Rule], str]] = {
@@ -279,6 +280,7 @@ _SENTENCES: dict[RuleKind, Callable[[Rule], str]] = {
     RuleKind.LATENCY_TARGET: _latency_target,
     RuleKind.JOINT_THROUGHPUT: _joint_throughput,
     RuleKind.GUEST_ENDS_FIRST: _guest_ends_first,
+    RuleKind.CUSTOM: lambda rule: f"{rule.custom_rule}: {rule.detail}",
     RuleKind.NO_FREE_SEAT: _no_free_seat,
     RuleKind.GANG: _gang,
     RuleKind.MULTI_DEVICE_JOB: lambda rule: f"it takes {rule.gpus} devices at once: ask Match",

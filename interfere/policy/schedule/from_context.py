@@ -207,11 +207,11 @@ class _Kinds:
     @classmethod
     def of(cls, context: PlanningContext, pending: Sequence[Job], residents: Sequence[Job]) -> "_Kinds":
         """Return the kinds of these jobs."""
-        snapshot = company_lengths(context.snapshot, rules_only=True).snapshot
+        snapshot = company_lengths(context.snapshot, custom_rules=context.custom_rules, rules_only=True).snapshot
         counts_as = {job.id: job for job in snapshot.pending}
         counts_as |= {job.id: job for device in snapshot.devices for job in device.residents}
         pending, residents = ([counts_as[job.id] for job in side] for side in (pending, residents))
-        keys = JobKeys(snapshot, context.custom_objective, rules_only=True)
+        keys = JobKeys(snapshot, context.custom_objective, context.custom_rules, rules_only=True)
         most = context.limits.most_shared_gpus
         limit = math.inf if most is None else most
         found: dict[object, int] = {}

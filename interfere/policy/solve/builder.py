@@ -123,7 +123,7 @@ MAX_JOBS_OF_COLUMNS = 4_400_000  # members of all columns, empty places counted:
 
 def decision_problem(context: PlanningContext, *, by_start_weight: bool) -> DecisionProblem:
     """Every group that may start, of the pending jobs of all sizes."""
-    snapshot = company_lengths(context.snapshot, context.custom_objective).snapshot
+    snapshot = company_lengths(context.snapshot, context.custom_objective, context.custom_rules).snapshot
     builder = _Builder(context.subproblem(snapshot), by_start_weight=by_start_weight)
     return builder.decision()
 
@@ -136,7 +136,7 @@ class _Builder:
         counts = [len(each.job_classes) for each in self.candidates]
         self.first_class = np.concatenate([[0], np.cumsum(counts)])[:-1].tolist()
         self.pending = [job for each in self.candidates for job in each.pending]
-        keys = JobKeys(context.snapshot, context.custom_objective)
+        keys = JobKeys(context.snapshot, context.custom_objective, context.custom_rules)
         self._host_classes = [host_classes(context, size, keys) for size in sizes]
         self._empty = tuple(dict.fromkeys(name for each in self.candidates for name in each.empty_devices))
         self.tables: dict[tuple[int, DeviceClass], GroupTable] = {}
@@ -269,7 +269,7 @@ class _Builder:
         hosts_of: dict[DeviceClass, list[HostClass]] = {name: [] for name in candidates.empty_devices}
         for each in self._host_classes[block]:
             hosts_of.setdefault(each.device_class, []).append(each)
-        keys = JobKeys(context.snapshot, context.custom_objective)
+        keys = JobKeys(context.snapshot, context.custom_objective, context.custom_rules)
         for name, on_class in hosts_of.items():
             residents: dict[object, int] = {}  # key of a resident -> its place in the table
             people: list[Job] = []
@@ -317,7 +317,7 @@ class _Builder:
         """Groups on one device class as patterns; jobs alone on empty devices as columns."""
         candidates, kinds, name = self.candidates[block], self._kinds[block], table.device_class
         assert self._patterns is not None
-        keys = JobKeys(self._context.snapshot, self._context.custom_objective)
+        keys = JobKeys(self._context.snapshot, self._context.custom_objective, self._context.custom_rules)
         of_kinds = GroupTable(kinds.jobs, people, name, table.context)
         self._patterns.begin_domain(kinds, of_kinds, table, largest, self.first_class[block])
         total = int(candidates.counts.sum())

@@ -48,7 +48,7 @@ class JobKinds:
     @classmethod
     def of(cls, candidates: Candidates, context: PlanningContext, first: int) -> "JobKinds":
         """The kinds in the order of the classes."""
-        keys = JobKeys(context.snapshot, rules_only=True)
+        keys = JobKeys(context.snapshot, custom_rules=context.custom_rules, rules_only=True)
         number: dict[Hashable, int] = {}
         jobs: list[Job] = []
         for job in candidates.pending:

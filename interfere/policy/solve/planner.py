@@ -123,7 +123,7 @@ def _plan(solved: DecisionSolution, greedy: Placement, answer: AnswerBuilder, co
     decision, placement, levels = solved.decision, solved.placement, solved.levels
     starts = decision.problem.host[placement.column] != WAITS
     kind = LevelKind.MAX_COST if decision.is_min_max else LevelKind.COST
-    rounded_lengths = company_lengths(context.snapshot, context.custom_objective).is_rounded
+    rounded_lengths = company_lengths(context.snapshot, context.custom_objective, context.custom_rules).is_rounded
     if context.has_rounded_windows or rounded_lengths:
         levels = tuple(_without_bound(level, decision) for level in levels)
     value = sum(level.value for level in levels if level.kind is kind)
