@@ -38,6 +38,12 @@ def imports_of(root: Path = ROOT, packages: Iterable[str] = PACKAGES) -> dict[st
     return {name: frozenset(_imported(name, path, files)) for name, path in files.items()}
 
 
+def calls_of(path: Path) -> set[str]:
+    """Return the last name of every function that a module calls: `solve` for `numpy.linalg.solve(...)`."""
+    called = (node.func for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+    return {each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in called}
+
+
 def _imported(name: str, path: Path, files: Mapping[str, Path]) -> Iterator[str]:
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node in _nodes(ast.parse(path.read_text(encoding="utf-8"))):

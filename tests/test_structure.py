@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.structure import circles, crowded_folders, imports_of, single_readers
+from tests.structure import ROOT, calls_of, circles, crowded_folders, imports_of, single_readers, source_files
 
 MAX_SINGLE_READERS = 32
 REBUILT = (
@@ -13,6 +13,9 @@ REBUILT = (
     "interfere.training.beliefs",
     "interfere.training.groups",
 )
+
+
+SOLVERS = {"cholesky", "cho_factor", "cho_solve", "lstsq", "solve", "inv", "pinv"}
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
@@ -51,6 +54,21 @@ def test_no_library_imports_the_command_line() -> None:
         "interfere.serving.adapters.kubernetes.command",
     }
     assert {name for name, targets in imports.items() if "interfere.cli" in targets} == {"interfere.__main__"}
+
+
+def test_one_algebra_of_beliefs() -> None:
+    """Linear systems of effects are solved by the field; the Gaussian process and that of transfer have kernels."""
+    believing = ("interfere/predict/", "interfere/monitoring/", "interfere/profiling/", "training/")
+    allowed = ("interfere/predict/field/", "interfere/predict/transfer/process.py", "training/models/gp/model.py")
+    # Published baselines are rebuilt as published, for comparison alone.
+    allowed += ("training/baselines.py",)
+    callers = {path.relative_to(ROOT).as_posix() for path in source_files() if calls_of(path) & SOLVERS}
+    assert {path for path in callers if path.startswith(believing) and not path.startswith(allowed)} == set()
+
+
+def test_calls_are_found_by_their_last_name(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import numpy as np\nx = np.linalg.solve(f(1), 2).sum()\n# inv(3)\n")
+    assert calls_of(tmp_path / "a.py") == {"solve", "f", "sum"}
 
 
 def test_imports_at_the_top_and_in_functions_count_those_for_types_do_not(tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.predict.field.gaussian import ABSENT, Posterior, Rows, Term, learn_variances
+from interfere.predict.field.additive import additive_effects
+from interfere.predict.field.gaussian import Posterior, learn_variances
+from interfere.predict.field.terms import ABSENT, Rows, Term
 from interfere.training.dataset import NOISE_FLOOR, Dataset
 
 MIN_COMPARED = 20  # rows; as many calibrate a new device type
@@ -194,13 +196,15 @@ def _additive(dataset: Dataset, rows: Ints) -> Callable[[Ints], Floats]:
     jobs, place = np.unique(
         np.concatenate([dataset.rows.victim[rows], dataset.rows.neighbour[rows]]), return_inverse=True
     )
-    design = np.zeros((len(rows), 2 * len(jobs)))
-    index = np.arange(len(rows))
-    design[index, place[: len(rows)]] = 1.0
-    design[index, len(jobs) + place[len(rows) :]] = 1.0
-    level = float(dataset.log_slowdown[rows].mean())
-    gram = design.T @ design + ADDITIVE_SHRINKAGE * np.eye(2 * len(jobs))
-    effects = np.linalg.solve(gram, design.T @ (dataset.log_slowdown[rows] - level))
+    values = dataset.log_slowdown[rows]
+    level, own, harm = additive_effects(
+        values,
+        place[: len(rows)],
+        place[len(rows) :],
+        jobs=len(jobs),
+        shrinkage=ADDITIVE_SHRINKAGE,
+        level=float(values.mean()),
+    )
 
     def predict(asked: Ints) -> Floats:
         known = np.isin(dataset.rows.victim[asked], jobs) & np.isin(dataset.rows.neighbour[asked], jobs)
@@ -208,7 +212,7 @@ def _additive(dataset: Dataset, rows: Ints) -> Callable[[Ints], Floats]:
             np.minimum(np.searchsorted(jobs, ids[asked]), len(jobs) - 1)
             for ids in (dataset.rows.victim, dataset.rows.neighbour)
         )
-        return np.where(known, level + effects[victim] + effects[len(jobs) + neighbour], np.nan)
+        return np.where(known, level + own[victim] + harm[neighbour], np.nan)
 
     return predict
 

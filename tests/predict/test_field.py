@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.predict.field.gaussian import ABSENT, Posterior, Rows, Term, condition, learn_variances, learned_scales
+from interfere.predict.field.gaussian import Posterior, condition, learn_variances, learned_scales
+from interfere.predict.field.spaces import EffectSpace, RowSpace
+from interfere.predict.field.terms import ABSENT, Rows, Term
 
 
 def world(seed: int, rows: int = 40, jobs: int = 6) -> tuple[Rows, list[Term]]:
@@ -158,3 +160,50 @@ def test_an_outlier_hardly_counts() -> None:
     posterior = condition(Rows(values=wild, noise_var=rows.noise_var, weights=rows.weights), terms, robust_rounds=3)
     assert posterior.student[0] < 0.05
     assert float(np.median(posterior.student[1:])) > 0.5
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_space_of_rows_and_that_of_effects_tell_the_same(seed: int) -> None:
+    rows, terms = world(seed, rows=60, jobs=5)
+    terms.append(
+        Term(  # a term of several effects, some of which are known to be 0
+            name="nothing",
+            groups=np.arange(60) % 3 - 1,
+            loadings=np.ones((60, 2)),
+            covariance=np.repeat(np.diag([0.1, 0.0])[None], 2, axis=0),
+        )
+    )
+    noise, deviations = rows.noise_var, rows.values
+    by_rows, by_effects = RowSpace(terms, noise, deviations), EffectSpace(terms, noise, deviations)
+    assert by_effects.solved == pytest.approx(by_rows.solved, abs=1e-8)
+    assert by_effects.diagonal() == pytest.approx(by_rows.diagonal(), abs=1e-8)
+    assert by_effects.log_determinant == pytest.approx(by_rows.log_determinant, abs=1e-8)
+    some = {name: (np.array([0, ABSENT, 1]), np.ones((3, 2))) for name in ("own", "nothing")}
+    for one, other in (
+        *((by_rows.effects(k), by_effects.effects(k)) for k in range(len(terms))),
+        (by_rows.predict(some), by_effects.predict(some)),
+    ):
+        assert other[0] == pytest.approx(one[0], abs=1e-8)
+        assert other[1] == pytest.approx(one[1], abs=1e-8)
+
+
+def test_the_whole_covariance_of_effects_is_found() -> None:
+    rng = np.random.default_rng(0)
+    true = np.array([[0.04, 0.01], [0.01, 0.09]])
+    groups, loadings = np.repeat(np.arange(300), 15), np.column_stack([np.ones(4500), rng.normal(size=4500)])
+    effects = rng.multivariate_normal([0, 0], true, size=300)
+    values = (loadings * effects[groups]).sum(axis=1) + rng.normal(0, 0.1, 4500)
+    term = Term(
+        name="job",
+        groups=groups,
+        loadings=loadings,
+        covariance=np.repeat(0.1 * np.eye(2)[None], 300, axis=0),
+        prior_groups=0.0,
+        is_full=True,
+    )
+    rows = Rows(values=values, noise_var=np.full(4500, 0.1), weights=np.ones(4500))
+    posterior = learn_variances(
+        rows, [term], rounds=40, robust_rounds=0, sources=np.zeros(4500, dtype=np.int64), noise_rows=0.0
+    )
+    assert posterior.term("job").covariance[0] == pytest.approx(true, abs=0.015)
+    assert float(posterior.rows.noise_var[0]) == pytest.approx(0.01, rel=0.05)

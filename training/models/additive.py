@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.acceptance.score import MAX_SPEED, MIN_SPEED, speed
+from interfere.predict.field.additive import additive_effects
 from interfere.training.dataset import Dataset, PairRows
 from interfere.training.models.onnx_graph import matrix_inputs, pair_inputs, serialise_graph
 
@@ -127,32 +128,29 @@ class AdditiveModel:
     name: ClassVar[str] = "additive"
 
     def fit(self, dataset: Dataset, seed: int) -> FittedAdditive:  # noqa: ARG002 - nothing here is random
-        """Solve for the 2N + 1 unknowns of each domain; mu is not shrunk, and a job without rows gets effect 0."""
-        return _fit_per_domain(self.name, dataset, self._solve)
+        """Fit the 2N + 1 unknowns of each domain; mu is not shrunk, and a job without rows gets effect 0."""
 
-    def _solve(self, rows: Dataset) -> tuple[float, Floats, Floats]:
-        count = len(rows.workloads)
-        design = np.zeros((len(rows), 2 * count + 1))
-        row = np.arange(len(rows))
-        design[row, rows.rows.victim - 1] = 1.0
-        design[row, count + rows.rows.neighbour - 1] = 1.0
-        design[:, -1] = 1.0
-        penalty = np.full(2 * count + 1, self.shrinkage)
-        penalty[-1] = 0.0
-        weighted = design * rows.weight[:, None]
-        solution = np.linalg.solve(weighted.T @ design + np.diag(penalty), weighted.T @ speed(rows.log_slowdown))
-        own = np.concatenate([[0.0], solution[:count]])
-        return float(solution[-1]), own, np.concatenate([[0.0], solution[count : 2 * count]])
+        def effects(rows: Dataset) -> tuple[float, Floats, Floats]:
+            return additive_effects(
+                speed(rows.log_slowdown),
+                rows.rows.victim,
+                rows.rows.neighbour,
+                jobs=len(rows.workloads) + 1,
+                shrinkage=self.shrinkage,
+                weights=rows.weight,
+            )
+
+        return _fit_per_domain(self.name, dataset, effects)
 
 
 def _fit_per_domain(
-    name: str, dataset: Dataset, solve: Callable[[Dataset], tuple[float, Floats, Floats]]
+    name: str, dataset: Dataset, fit: Callable[[Dataset], tuple[float, Floats, Floats]]
 ) -> FittedAdditive:
-    """Apply `solve` to each domain's rows, and to all rows for unknown domains and for domains without rows."""
-    overall = solve(dataset)
+    """Apply `fit` to each domain's rows, and to all rows for unknown domains and for domains without rows."""
+    overall = fit(dataset)
     solutions = [overall]
     for k in range(len(dataset.domains)):
         in_domain = dataset.domain == k
-        solutions.append(solve(dataset.take(in_domain)) if in_domain.any() else overall)
+        solutions.append(fit(dataset.take(in_domain)) if in_domain.any() else overall)
     mu, own, from_neighbour = (np.array(effects) for effects in zip(*solutions, strict=True))
     return FittedAdditive(name=name, mu=mu, own=own, from_neighbour=from_neighbour)

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from interfere.data.tables import Table
 from interfere.predict.feasibility import Feasibility
+from interfere.predict.field.gaussian import condition
+from interfere.predict.field.terms import FLAT_VARIANCE, Rows, Term
 from interfere.protocols import PairEncoder
 from interfere.records import PairStatus
 from interfere.training.dataset import Dataset, build_dataset
@@ -22,6 +24,7 @@ PRIOR_SLOPE, PRIOR_SLOPE_SD = -30.0, 15.0  # per log memory sum: odds of 20:1 at
 MIN_EITHER = 5  # least number of pairs that fit, and least number of pairs that do not fit
 MAX_STEPS = 100
 TOLERANCE = 1e-9
+MAX_LOG_ODDS = 30.0  # beyond which a pair weighs nothing: probabilities of 1e-13
 
 Floats = NDArray[np.float64]
 
@@ -66,22 +69,33 @@ def fit_feasibility(rows: FeasibilityRows) -> Feasibility | None:
     np.add.at(design, (row, 2 + neighbour), 1.0)
 
     # 2. Set the Gaussian prior of the coefficients.
-    precision = np.concatenate([[1e-6, 1.0 / PRIOR_SLOPE_SD**2], np.full(identities, SHRINKAGE)])
+    variance = np.concatenate([[FLAT_VARIANCE, PRIOR_SLOPE_SD**2], np.full(identities, 1.0 / SHRINKAGE)])
     prior_mean = np.zeros(2 + identities)
     prior_mean[1] = PRIOR_SLOPE
     coefficients = prior_mean.copy()
 
     def loss(candidate: Floats) -> float:
         log_odds = design @ candidate
-        penalty = 0.5 * (precision * (candidate - prior_mean) ** 2).sum()
+        penalty = 0.5 * ((candidate - prior_mean) ** 2 / variance).sum()
         return float((np.logaddexp(0.0, log_odds) - fits * log_odds).sum() + penalty)
 
-    # 3. Take Newton steps, halved until the loss falls.
+    # 3. Take Newton steps, halved until the loss falls. A step is a least squares fit to working values (iteratively
+    # reweighted least squares: McCullagh & Nelder 1989, section 2.5).
+    effects = Term(
+        name="coefficients",
+        groups=np.zeros(len(fits), dtype=np.int64),
+        loadings=design,
+        covariance=np.diag(variance)[None],
+        mean=prior_mean[None],
+    )
     for _ in range(MAX_STEPS):
-        probability = 1.0 / (1.0 + np.exp(-np.clip(design @ coefficients, -500.0, 500.0)))
-        gradient = design.T @ (probability - fits) + precision * (coefficients - prior_mean)
-        curvature = (design * (probability * (1 - probability))[:, None]).T @ design + np.diag(precision)
-        step, scale = np.linalg.solve(curvature, gradient), 1.0
+        log_odds = np.clip(design @ coefficients, -MAX_LOG_ODDS, MAX_LOG_ODDS)
+        probability = 1.0 / (1.0 + np.exp(-log_odds))
+        noise_var = 1.0 / (probability * (1.0 - probability))
+        working = Rows(
+            values=log_odds + noise_var * (fits - probability), noise_var=noise_var, weights=np.ones(len(fits))
+        )
+        step, scale = coefficients - condition(working, [effects]).effects(effects.name)[0][0], 1.0
         while loss(coefficients - scale * step) > loss(coefficients) and scale > TOLERANCE:
             scale /= 2
         coefficients = coefficients - scale * step

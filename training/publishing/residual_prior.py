@@ -1,9 +1,8 @@
 """Fits the prior of the online correction to the champion's out-of-fold errors, and writes its file.
 
 Empirical Bayes: with e_g = Φ_g a_g + noise, a_g ~ N(0, Σ) over the jobs g of one role, Σ and the noise maximise the
-likelihood, by expectation-maximisation (Laird & Ware 1982, "Random-effects models for longitudinal data",
-Biometrics 38). `job` folds give Σ of an unseen job, `family` folds that of a job whose whole
-family is unseen, `pair` folds that of a job of training.
+likelihood; the jobs are one term of the field. `job` folds give Σ of an unseen job, `family` folds that of a job whose
+whole family is unseen, `pair` folds that of a job of training.
 """
 
 import io
@@ -13,6 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.predict.field.additive import additive_effects
+from interfere.predict.field.gaussian import learn_variances
+from interfere.predict.field.terms import Rows, Term
 from interfere.predict.online.belief_state import DomainKey
 from interfere.predict.online.prior import (
     SCALE_RANGE,
@@ -178,25 +180,21 @@ def _fit_role(
 
 def fit_random_effects(groups: Sequence[RandomEffectGroup]) -> tuple[Floats, float]:
     """Fit e = Φ a + noise · scale with a ~ N(0, Σ), one a per group, and return Σ, float64[d, d], and the noise."""
-    d = groups[0][0].shape[1]
-    rows = sum(len(e) for _, e, _ in groups)
-    whitened = [(phi / np.sqrt(scale)[:, None], e / np.sqrt(scale)) for phi, e, scale in groups]
-    variance = max(sum(float(e @ e) for _, e in whitened) / rows, 1e-6)
-    covariance, noise = np.eye(d) * variance / 2, variance / 2
-    for _ in range(EM_ROUNDS):
-        second_moment, residual_sum = np.zeros((d, d)), 0.0
-        for phi, e in whitened:
-            # Expectation: mean and covariance of this group's effects.
-            cross = covariance @ phi.T
-            inverse = np.linalg.inv(phi @ cross + noise * np.eye(len(e)))
-            mean = cross @ inverse @ e
-            posterior = covariance - cross @ inverse @ cross.T
-            second_moment += np.outer(mean, mean) + posterior
-            residual = e - phi @ mean
-            residual_sum += float(residual @ residual + np.trace(phi @ posterior @ phi.T))
-        # Maximisation.
-        covariance, noise = second_moment / len(groups), max(residual_sum / rows, 1e-8)
-    return (covariance + covariance.T) / 2, noise
+    phi, values, scale = (np.concatenate(parts) for parts in zip(*groups, strict=True))
+    p, d = phi.shape
+    variance = max(float((values**2 / scale).mean()), 1e-6)
+    effects = Term(
+        name="effects",
+        groups=np.repeat(np.arange(len(groups)), [len(e) for _, e, _ in groups]),
+        loadings=phi,
+        covariance=np.tile(np.eye(d) * variance / 2, (len(groups), 1, 1)),
+        prior_groups=0.0,
+        is_full=True,
+    )
+    rows = Rows(values=values, noise_var=np.full(p, variance / 2), weights=1.0 / scale)
+    everybody = np.zeros(p, dtype=np.int64)
+    posterior = learn_variances(rows, [effects], rounds=EM_ROUNDS, robust_rounds=0, sources=everybody, noise_rows=0.0)
+    return posterior.term(effects.name).covariance[0], max(float(posterior.rows.noise_var[0]), 1e-8)
 
 
 def job_signatures(dataset: Dataset, components: int) -> dict[WorkloadKey, Floats]:
@@ -244,9 +242,8 @@ def _row_and_column_effects(grid: Floats) -> tuple[float, Floats, Floats]:
     """Return the mean and the effects of rows and columns, each shrunk as if by one further entry without effect."""
     measured = np.isfinite(grid)
     mean = float(grid[measured].mean()) if measured.any() else 0.0
-    rows = np.nansum(grid - mean, axis=1) / (measured.sum(axis=1) + 1)
-    columns = np.nansum(grid - mean - rows[:, None], axis=0) / (measured.sum(axis=0) + 1)
-    return mean, rows, columns
+    rows, columns = np.nonzero(measured)
+    return additive_effects(grid[measured], rows, columns, jobs=len(grid), shrinkage=1.0, level=mean)
 
 
 def _fill_additively(grid: Floats) -> Floats:

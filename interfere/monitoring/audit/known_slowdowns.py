@@ -1,8 +1,8 @@
 """The slowdown of one workload beside others: measured, predicted from other pairs of the site, or unknown.
 
-Pairs that were not measured are predicted from those that were, with one effect a victim and one a neighbour. Log
-slowdowns are a Gaussian process: rows of one victim share variance, so do rows of one neighbour, and the pair has some
-alone. A pair of which neither side was measured is unknown, and so is everything where fewer than three rows are.
+Pairs that were not measured are predicted from those that were: their log slowdowns are rows of the field
+(`interfere.predict.field`), with terms of the victim, of the neighbour and of the pair. A pair of which neither side
+was measured is unknown, and so is everything where fewer than three rows are.
 """
 
 import math
@@ -13,13 +13,12 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from interfere.monitoring.audit.slowdowns import Baseline, Company, SlowdownEstimate
+from interfere.predict.field.gaussian import Posterior, condition
+from interfere.predict.field.terms import Rows, indicator
 from interfere.records import NAN
 
-Floats = NDArray[np.float64]
-Texts = NDArray[np.str_]
 MIN_ROWS = 3  # fewer measured rows of a device type predict nothing
 MAX_ROWS = 1000  # the surest: the work grows with their cube, and effects of one side are known well before
 MIN_SD = 0.05  # of log slowdown between pairs: below it all pairs would be alike
@@ -156,37 +155,56 @@ class PairEffects:
     def __init__(self, measured: Sequence[SlowdownEstimate]) -> None:
         """Fit the effects to `measured`, the slowdowns beside one neighbour."""
         measured = sorted(measured, key=lambda each: each.log_sd)[:MAX_ROWS]
-        self._victims = np.array([each.victim for each in measured])
-        self._neighbours = np.array([each.company[0] for each in measured])
-        y = np.array([math.log(each.slowdown) for each in measured])
-        self._known = len(y) >= MIN_ROWS
-        if not self._known:
+        self._predicted: dict[str, tuple[list[float], list[float]]] = {}  # means and deviations by victim
+        self._posterior: Posterior | None = None
+        if len(measured) < MIN_ROWS:
             return
-        self._variance = max(float(y.var()), MIN_SD**2)
-        same = self._shared(self._victims[:, None], self._neighbours[:, None]) + MEAN_VARIANCE
-        self._inverse = np.linalg.inv(self._variance * same + np.diag([each.log_sd**2 for each in measured]))
-        self._row_sums = self._inverse.sum(axis=1)
-        self._mean = float(y.mean())
-        self._weights = self._inverse @ (y - self._mean)
+        pairs = [(each.victim, each.company[0]) for each in measured]
+        # The group after those of the names is that of all others, of which nothing was measured.
+        self._victims = {name: k for k, name in enumerate(dict.fromkeys(victim for victim, _ in pairs))}
+        self._neighbours = {name: k for k, name in enumerate(dict.fromkeys(neighbour for _, neighbour in pairs))}
+        self._pairs = {pair: k for k, pair in enumerate(dict.fromkeys(pairs))}
+        y = np.array([math.log(each.slowdown) for each in measured])
+        self._mean, variance = float(y.mean()), max(float(y.var()), MIN_SD**2)
+        self._posterior = condition(
+            Rows(
+                values=y - self._mean,
+                noise_var=np.array([each.log_sd**2 for each in measured]),
+                weights=np.ones(len(y)),
+            ),
+            [
+                indicator(name, np.array(groups), count + 1, share * variance)
+                for name, groups, count, share in (
+                    ("mean", [0] * len(y), 0, MEAN_VARIANCE),
+                    ("victim", [self._victims[victim] for victim, _ in pairs], len(self._victims), VICTIM_SHARE),
+                    ("neighbour", [self._neighbours[n] for _, n in pairs], len(self._neighbours), NEIGHBOUR_SHARE),
+                    ("pair", [self._pairs[pair] for pair in pairs], len(self._pairs), PAIR_SHARE),
+                )
+            ],
+        )
 
     def predict(self, victim: str, neighbour: str) -> tuple[float, float] | None:
         """Return mean and standard deviation of the log slowdown of a pair; None where no measured pair shares a job
         with the pair in the same role."""
-        if not self._known or not (victim in self._victims or neighbour in self._neighbours):
+        if self._posterior is None or not (victim in self._victims or neighbour in self._neighbours):
             return None
-        # The covariance with the rows is the same constant for all, and more for the few rows of either side.
-        common = self._variance * MEAN_VARIANCE
-        more = self._variance * self._shared(victim, neighbour)
-        rows = np.flatnonzero(more)
-        few = more[rows]
-        mean = self._mean + common * float(self._weights.sum()) + float(few @ self._weights[rows])
-        known = common**2 * float(self._row_sums.sum()) + 2 * common * float(few @ self._row_sums[rows])
-        known += float(few @ self._inverse[np.ix_(rows, rows)] @ few)
-        prior = self._variance * (VICTIM_SHARE + NEIGHBOUR_SHARE + PAIR_SHARE + MEAN_VARIANCE)
-        return mean, math.sqrt(max(prior - known, 1e-6))
+        known = victim if victim in self._victims else ""  # all others are alike
+        if known not in self._predicted:
+            self._predicted[known] = self._beside_all(known, self._posterior)
+        mean, sd = self._predicted[known]
+        place = self._neighbours.get(neighbour, len(self._neighbours))
+        return mean[place], sd[place]
 
-    def _shared(self, victim: str | Texts, neighbour: str | Texts) -> Floats:
-        """Return the variance that a pair shares with each measured row, as a fraction of the prior variance."""
-        same_victim, same_neighbour = self._victims == victim, self._neighbours == neighbour
-        shares = VICTIM_SHARE * same_victim + NEIGHBOUR_SHARE * same_neighbour
-        return np.asarray(shares + PAIR_SHARE * (same_victim & same_neighbour), dtype=np.float64)
+    def _beside_all(self, victim: str, posterior: Posterior) -> tuple[list[float], list[float]]:
+        """Return mean and deviation of a victim beside each measured neighbour, and at last beside any other."""
+        names = [*self._neighbours, ""]
+        groups = {
+            "mean": [0] * len(names),
+            "victim": [self._victims.get(victim, len(self._victims))] * len(names),
+            "neighbour": list(range(len(names))),
+            "pair": [self._pairs.get((victim, name), len(self._pairs)) for name in names],
+        }
+        mean, variance = posterior.predict(
+            {name: (np.array(of_rows), np.ones((len(names), 1))) for name, of_rows in groups.items()}
+        )
+        return (self._mean + mean).tolist(), np.sqrt(np.maximum(variance, 1e-6)).tolist()

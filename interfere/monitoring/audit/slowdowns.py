@@ -11,7 +11,7 @@ over a grid, weighted by their restricted likelihood and a prior around what all
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import median
 
@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.monitoring.reading import CompanyWindow, NotMeasured
+from interfere.predict.field.gaussian import condition
+from interfere.predict.field.terms import FLAT_VARIANCE, Rows, indicator
 
 Floats = NDArray[np.float64]
 
@@ -187,11 +189,9 @@ def _estimates(episodes: Sequence[Episode], common_sd: float) -> list[SlowdownEs
     solo = [episode for episode in episodes if not episode.company]
     solo_jobs = {episode.job_id for episode in solo}
     found = []
-    for k, company in enumerate(companies[1:], start=1):
+    for k, company in enumerate(companies[1:]):
         here = [episode for episode in episodes if episode.company == company]
-        contrast = np.zeros(len(companies))
-        contrast[0], contrast[k] = 1.0, -1.0
-        mean, sd, low, high = fit.interval(contrast)
+        mean, sd, low, high = fit.interval(k)
         same = any(episode.job_id in solo_jobs for episode in here)
         found.append(
             SlowdownEstimate(
@@ -215,17 +215,16 @@ def _estimates(episodes: Sequence[Episode], common_sd: float) -> list[SlowdownEs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fit:
-    """The levels of c companies at each of g grid points of (σ, τ), and the probability of each grid point."""
+    """The log slowdowns in c companies at each of g grid points of (σ, τ), and the probability of each grid point."""
 
     weight: Floats  # float64[g], sums to 1
-    levels: Floats  # float64[g, c]
-    covariance: Floats  # float64[g, c, c]
+    means: Floats  # float64[g, c]
+    variances: Floats  # float64[g, c]
     noise_sd: float
 
-    def interval(self, contrast: Floats) -> tuple[float, float, float, float]:
-        """Mean, deviation, lower and upper end of the interval of a linear combination of levels."""
-        means = self.levels @ contrast
-        sds = np.sqrt(np.maximum(np.einsum("i,gij,j->g", contrast, self.covariance, contrast), 1e-12))
+    def interval(self, company: int) -> tuple[float, float, float, float]:
+        """Mean, deviation, lower and upper end of the interval of the log slowdown in a company."""
+        means, sds = self.means[:, company], np.sqrt(np.maximum(self.variances[:, company], 1e-12))
         mean = float(self.weight @ means)
         sd = float(np.sqrt(self.weight @ (sds**2 + (means - mean) ** 2)))
         tail = (1 - COVERAGE) / 2
@@ -247,36 +246,43 @@ class _Fit:
 
 
 def _fit(episodes: Sequence[Episode], companies: Sequence[Company], common_sd: float) -> _Fit:
-    """Fit the mixed model of one workload at each point of the grid of (σ, τ)."""
-    # 1. Data: log rates, one indicator column a company, the job of each row, and the shape of the noise.
-    y = np.array([episode.log_rate for episode in episodes])
+    """Fit the mixed model of one workload at each point of the grid of (σ, τ).
+
+    The log rates are rows of the field. With flat priors of the level and the slowdowns, its evidence is the restricted
+    likelihood up to a constant.
+    """
+    # 1. Data: log rates, the company and the job of each row, and the shape of the noise.
+    log_rate = np.array([episode.log_rate for episode in episodes])
+    y = log_rate - float(np.median(log_rate))
     column = np.array([companies.index(episode.company) for episode in episodes])
-    X = np.zeros((len(y), len(companies)))
-    X[np.arange(len(y)), column] = 1.0
     _, job = np.unique([episode.job_id for episode in episodes], return_inverse=True)
+    jobs = int(job.max()) + 1
     shape = np.array([1 + SHORT_S / episode.seconds for episode in episodes])
     shape *= _outlier_inflation(y, column, common_sd)
     counting = np.array([1 / (6 * episode.steps**2) for episode in episodes])  # ± one step at either end, uniform
-    one_each = int(job.max()) + 1 == len(y)  # then jobs cannot be told from episodes
-    # 2. Generalised least squares at each point of the grid.
-    log_weight, levels, covariances, noise = [], [], [], []
+    level = indicator("level alone", np.zeros_like(job), 1, FLAT_VARIANCE)
+    # The group of the rows alone, -1, is absent.
+    slowdowns = indicator("log slowdown", column - 1, len(companies) - 1, FLAT_VARIANCE)
+    slowdowns = replace(slowdowns, loadings=-slowdowns.loadings)
+    # 2. Condition at each point of the grid.
+    log_weight, means, variances, noise = [], [], [], []
     for sigma in common_sd * SIGMA_FACTORS:
+        rows = Rows(values=y, noise_var=sigma**2 * shape + counting, weights=np.ones(len(y)))
         for tau in common_sd * TAU_FACTORS:
-            level, covariance, log_likelihood = _least_squares(X, y, job, sigma**2 * shape + counting, tau**2)
+            posterior = condition(rows, [level, slowdowns, indicator("job", job, jobs, tau**2)])
+            mean, variance = posterior.levels(slowdowns.name)
             prior = -0.5 * (math.log(sigma / common_sd) / SIGMA_PRIOR_SD) ** 2 - math.log1p(
                 (tau / (5 * common_sd)) ** 2
             )
-            log_weight.append(log_likelihood + prior)
-            levels.append(level)
-            covariances.append(covariance)
-            noise.append(float(np.hypot(sigma, tau)) if one_each else sigma)
+            log_weight.append(posterior.log_evidence + prior)
+            means.append(mean)
+            variances.append(variance)
+            # Where every episode is of another job, jobs cannot be told from episodes.
+            noise.append(float(np.hypot(sigma, tau)) if jobs == len(y) else sigma)
     weight = np.exp(np.array(log_weight) - max(log_weight))
     weight /= weight.sum()
     return _Fit(
-        weight=weight,
-        levels=np.array(levels),
-        covariance=np.array(covariances),
-        noise_sd=float(weight @ np.array(noise)),
+        weight=weight, means=np.array(means), variances=np.array(variances), noise_sd=float(weight @ np.array(noise))
     )
 
 
@@ -288,25 +294,3 @@ def _outlier_inflation(y: Floats, column: NDArray[np.int64], common_sd: float) -
     distance = np.abs(y - _group_medians(y, column)[column])
     scale = max(common_sd, float(np.median(distance)) / 0.6745)
     return np.where(distance > OUTLIER * scale, (distance / scale) ** 2, 1.0)
-
-
-def _least_squares(
-    X: Floats, y: Floats, job: NDArray[np.int64], variance: Floats, tau2: float
-) -> tuple[Floats, Floats, float]:
-    """Levels, their covariance and the restricted log likelihood; jobs are blocks with a common random effect."""
-    weight = 1 / variance
-    jobs = int(job.max()) + 1
-    total = np.bincount(job, weight, minlength=jobs)
-    shrink = tau2 / (1 + tau2 * total)  # Sherman-Morrison in each block
-    XW = X * weight[:, None]
-    job_x = np.zeros((jobs, X.shape[1]))
-    np.add.at(job_x, job, XW)
-    job_y = np.bincount(job, weight * y, minlength=jobs)
-    information = X.T @ XW - job_x.T @ (shrink[:, None] * job_x)
-    covariance: Floats = np.asarray(np.linalg.inv(information), dtype=np.float64)
-    level = covariance @ (XW.T @ y - job_x.T @ (shrink * job_y))
-    residual = y - X @ level
-    job_r = np.bincount(job, weight * residual, minlength=jobs)
-    quadratic = float(weight @ residual**2 - shrink @ job_r**2)
-    log_det = float(np.log(variance).sum() + np.log1p(tau2 * total).sum() + np.linalg.slogdet(information)[1])
-    return level, covariance, -0.5 * (log_det + quadratic)

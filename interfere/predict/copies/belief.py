@@ -20,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from interfere.errors import TableError
 from interfere.predict.copies.measurements import COPIES, Configuration, ModelMeasurements
 from interfere.predict.copies.one_copy_facts import Fact, facts_of
+from interfere.predict.field.spaces import root_of
 
 Floats = NDArray[np.float64]
 _SEVERAL = COPIES[1:]
@@ -97,7 +98,7 @@ class CopiesBelief:
         logs = np.repeat(self.mean[:, None], count, axis=1)
         if len(unknown):
             covariance = self.covariance[np.ix_(unknown, unknown)] + 1e-10 * np.eye(len(unknown))
-            logs[unknown] += np.linalg.cholesky(covariance) @ rng.standard_normal((len(unknown), count))
+            logs[unknown] += root_of(covariance) @ rng.standard_normal((len(unknown), count))
         return np.exp(logs)
 
 

@@ -18,16 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from interfere.predict.field.gaussian import (
-    Floats,
-    Ints,
-    Posterior,
-    Rows,
-    Scales,
-    Term,
-    learn_variances,
-    learned_scales,
-)
+from interfere.predict.field.gaussian import Posterior, Scales, learn_variances, learned_scales
+from interfere.predict.field.terms import Floats, Ints, Rows, Term
 from interfere.predict.field.window_terms import (
     LEAST_VAR,
     MEDIAN_SQUARE,

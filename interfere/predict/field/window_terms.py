@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from interfere.predict.field.gaussian import ABSENT, Floats, Ints, Rows, Term
+from interfere.predict.field.terms import ABSENT, Floats, Ints, Rows, Term
 from interfere.predict.online import shifts
 from interfere.predict.online.belief_state import DomainBelief, DomainKey, PairObservation
 from interfere.predict.online.effects import NO_PAIRS, Effects

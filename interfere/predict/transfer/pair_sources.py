@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.data.tables import Table
+from interfere.predict.field.additive import additive_effects
 from interfere.predict.transfer.excess_scale import Floats, to_excess_scale
 
 RIDGE = 0.5  # in rows: the weight of the mean beside the rows of a job
@@ -39,13 +40,8 @@ def source_of_table(title: str, table: Table, jobs: Sequence[str]) -> PairSource
     values = to_excess_scale(np.array([pair.slowdown for pair in rows], dtype=np.float64))
     z[victims, neighbours] = values
     # 2. Additive effects by ridge regression.
-    design = np.zeros((len(rows), 2 * len(jobs)))
-    design[np.arange(len(rows)), victims] = 1.0
-    design[np.arange(len(rows)), len(jobs) + neighbours] = 1.0
     mean = float(values.mean()) if rows else 0.0
-    gram = design.T @ design + RIDGE * np.eye(2 * len(jobs))
-    effects: Floats = np.asarray(np.linalg.solve(gram, design.T @ (values - mean)), dtype=np.float64)
-    own, others = effects[: len(jobs)], effects[len(jobs) :]
+    _, own, others = additive_effects(values, victims, neighbours, jobs=len(jobs), shrinkage=RIDGE, level=mean)
     additive = mean + own[:, None] + others[None, :]
     # 3. Step times alone.
     log_step_time_s = np.full(len(jobs), np.nan)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.matching.pairs import match_pairs
+from interfere.predict.field.spaces import root_of
 from interfere.predict.teaching.unknown_pairs import UnknownPairs
 from interfere.predict.transfer.excess_scale import Floats, speed_slope, to_slowdown
 from interfere.predict.transfer.process import NOISE, Indices, Posterior, all_pairs, noise_variance
@@ -124,7 +125,7 @@ def matching_frequency(posterior: Posterior, rng: np.random.Generator) -> Floats
     jobs = len(posterior.space.jobs)
     every = all_pairs(jobs)
     expected, _ = posterior.expected(every)
-    root = np.linalg.cholesky(posterior.covariance(every, every) + NOISE**2 * np.eye(jobs**2))
+    root = root_of(posterior.covariance(every, every) + NOISE**2 * np.eye(jobs**2))
     counts = np.zeros((jobs, jobs))
     for _ in range(DRAWS):
         slowdown = to_slowdown(expected + root @ rng.normal(size=jobs**2)).reshape(jobs, jobs)

@@ -15,6 +15,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.predict.field.gaussian import condition
+from interfere.predict.field.terms import Rows, Term
 from interfere.training.dataset import RowColumns
 
 Floats = NDArray[np.float64]
@@ -24,7 +26,6 @@ Ints = NDArray[np.int64]
 RANKS = (2, 6, 12, 20)
 SHRINKAGES = (0.5, 2.0, 8.0)  # in rows: an effect measured in so many rows keeps half of its measured size
 SWEEPS = 12  # alternations
-CHUNK_ROWS = 32_768  # multiplied at once: 116 MB at the largest rank
 VALIDATION_SHARE = 0.1
 START_SPREAD = 0.3  # standard deviation of the first factors, in those of the residuals
 
@@ -92,13 +93,12 @@ def _ridge(group: Ints, others: Floats, target: Floats, weight: Floats, groups: 
 
     A group without rows gets zeros.
     """
-    design = np.hstack([np.ones((len(group), 1)), others[:, 1:]])
-    gram = np.tile(shrinkage * np.eye(design.shape[1]), (groups, 1, 1))
-    moments = np.zeros((groups, design.shape[1]))
-    order = np.argsort(group, kind="stable")
-    for chunk in np.split(order, range(CHUNK_ROWS, len(order), CHUNK_ROWS)):
-        present, start = np.unique(group[chunk], return_index=True)
-        weighted = design[chunk] * weight[chunk, None]
-        gram[present] += np.add.reduceat(weighted[:, :, None] * design[chunk][:, None, :], start, axis=0)
-        moments[present] += np.add.reduceat(weighted * target[chunk, None], start, axis=0)
-    return np.asarray(np.linalg.solve(gram, moments[:, :, None])[:, :, 0])
+    width = others.shape[1]
+    coefficients = Term(
+        name="coefficients",
+        groups=group,
+        loadings=np.hstack([np.ones((len(group), 1)), others[:, 1:]]),
+        covariance=np.tile(np.eye(width) / shrinkage, (groups, 1, 1)),
+    )
+    rows = Rows(values=target, noise_var=np.ones(len(target)), weights=weight)
+    return condition(rows, [coefficients]).effects(coefficients.name)[0]
