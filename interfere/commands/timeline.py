@@ -20,25 +20,10 @@ Device = Annotated[str, typer.Option("--device-type", help="Device type, where t
 Mode = Annotated[
     list[str] | None,
     typer.Option(
-        help="How they share: exclusive, timeslice, fair, spatial, queued, priority (repeatable). Default: what fits."
+        help="How they share: exclusive, timeslice, fair, spatial, queued, unpredicted, priority, filling "
+        "(repeatable). Default: what fits."
     ),
 ]
-GapShare = Annotated[
-    float | None, typer.Option(help="Draw random gaps for the high job that take this share of its time alone.")
-]
-GapEvery = Annotated[int, typer.Option(min=1, help="A drawn gap after every so many kernels.")]
-Knows = Annotated[
-    str,
-    typer.Option(
-        "--planner",
-        help="What the scheduler that fills gaps knows: identity (means by kernel: FIKIT), place (by kernel and its "
-        "place in the round) or exact.",
-    ),
-]
-Error = Annotated[
-    float, typer.Option("--time-error", min=0.0, help="Relative error of the kernel times that the planner is given.")
-]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of drawn gaps and errors.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for timeline.html, the picture.")]
 
 
@@ -50,11 +35,6 @@ def timeline(
     profiles: Profiles = None,
     device: Device = "",
     mode: Mode = None,
-    gap_share: GapShare = None,
-    gap_every: GapEvery = 1,
-    planner: Knows = "identity",
-    error: Error = 0.0,
-    seed: Seed = 0,
     out: Out = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -68,21 +48,12 @@ def timeline(
         compare_sharing_modes,
         comparison_document,
         scenario_from_profiles,
-        select_planner,
         shown_window_s,
     )
 
     high_profile, low_profile = _profile_pair(_profiles(table, profiles), (high, low), device)
     modes = select_kernel_schedulers(mode or (), high_profile.device_type)
-    scenario = scenario_from_profiles(
-        high_profile,
-        low_profile,
-        gap_frac=gap_share,
-        gap_every=gap_every,
-        planner=select_planner(planner),
-        error_frac=error,
-        seed=seed,
-    )
+    scenario = scenario_from_profiles(high_profile, low_profile)
     window_s = shown_window_s(scenario.high) if out else 0.0
     results = compare_sharing_modes(scenario, modes, record_spans_until_s=window_s)
     page = comparison_document(scenario, results)

@@ -19,16 +19,23 @@ A timeline does not say what a job evicts from the caches of others: real jobs l
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from interfere.devices import CPU_CORE
 from interfere.errors import InvalidInputError
 from interfere.records.checks import check, number_violations
-from interfere.timeline.replay_engine import (
-    LAUNCH_S,
+from interfere.timeline.priority_scheduler import (
+    ROUNDING_S,
+    FillingRule,
+    PriorityGapFillingScheduler,
+    run_only,
+)
+from interfere.timeline.streams import (
     QUEUE_LAUNCHES,
     Arbiter,
+    ExecutedStream,
     KernelScheduler,
+    KernelStream,
     RateAllocation,
     StreamState,
 )
@@ -37,12 +44,6 @@ from interfere.timeline.replay_engine import (
 # software user guide, "scheduling policies"). A context switch costs nothing unless a measured cost is passed.
 GPU_SLICE_S, GPU_SWITCH_S = 0.002, 0.0
 FIKIT_OVERHEAD_FRAC = 0.05  # the most that FIKIT's paper measured for its interception of launches
-ROUNDING_S = 1e-12  # times that differ by less are equal, whatever the last bits of a sum say
-
-
-def run_only(streams: Sequence[StreamState], index: int, until_s: float = math.inf) -> RateAllocation:
-    """Return rates with which only the stream at `index` runs, until `until_s`; with -1 none runs."""
-    return RateAllocation(tuple(1.0 if k == index else 0.0 for k in range(len(streams))), until_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,12 +122,24 @@ class SpatialScheduler(KernelScheduler):
     launch_ahead: int = QUEUE_LAUNCHES
 
     def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
-        """Return the scheduler itself, because it keeps no state between decisions."""
+        """Return the scheduler itself, because it keeps no state between decisions.
+
+        Raises InvalidInputError for executed streams: one core executes one operator at a time.
+        """
+        if any(isinstance(state.stream, ExecutedStream) for state in streams):
+            raise InvalidInputError(
+                "kernels that are really executed cannot run at once", value=self.name, remedy="another sharing mode"
+            )
         return self
 
     def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
         """Return the rates of all streams that are ready."""
-        heads = [state.stream.timeline.kernels[state.head] if state.ready else None for state in streams]
+        heads = [
+            state.stream.timeline.kernels[state.head]
+            if state.ready and isinstance(state.stream, KernelStream)
+            else None
+            for state in streams
+        ]
         running = [kernel for kernel in heads if kernel is not None]
         rates = iter(
             spatial_rates([kernel.sm_frac for kernel in running], [kernel.bandwidth_frac for kernel in running])
@@ -173,72 +186,6 @@ class SingleQueueScheduler(KernelScheduler):
         ready = [state for state in streams if state.ready]
         oldest = min(ready, key=lambda state: (not state.head_started, state.launched_s[0], state.index), default=None)
         return run_only(streams, oldest.index if oldest is not None else -1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriorityGapFillingScheduler(KernelScheduler):
-    """FIKIT (Wu 2023, algorithms 1 and 2): the stream of highest priority runs, and the other streams fill its gaps.
-
-    In a gap, the scheduler reads how long it predicts the gap (SG) and each waiting kernel (SK) to take. A gap shorter
-    than `epsilon_s` stays empty. Otherwise the longest kernel that fits into what remains of the gap runs, taken from
-    the highest priority level that has one. The next kernel of the stream of highest priority ends the gap at once,
-    whatever was predicted, but a kernel that has started runs to its end. Every launch is intercepted, which may cost
-    `overhead_frac` of each job's time alone.
-    """
-
-    epsilon_s: float = 2 * LAUNCH_S  # in a shorter gap the host is just launching; a filling launch would come too late
-    name: str = "priority"
-
-    def __post_init__(self) -> None:
-        check(number_violations(self, "epsilon_s", "overhead_frac", nan=False))
-
-    def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
-        """Return a scheduler that reads the predicted timelines of the streams. To every predicted gap it adds the time
-        that interception costs, which a measured gap contains too."""
-        predicted = [(state.stream.predicted or state.stream.timeline).kernels for state in streams]
-        return _GapFillingArbiter(
-            self,
-            [tuple(kernel.duration_s for kernel in kernels) for kernels in predicted],
-            [
-                tuple(kernel.gap_s + state.intercept_s for kernel in kernels)
-                for state, kernels in zip(streams, predicted, strict=True)
-            ],
-        )
-
-
-@dataclass(slots=True)
-class _GapFillingArbiter:
-    mode: PriorityGapFillingScheduler
-    predicted_run_s: list[tuple[float, ...]]  # SK
-    predicted_gap_s: list[tuple[float, ...]]  # SG
-    running: int = field(default=-1)
-
-    def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
-        if self.running >= 0 and streams[self.running].ready and streams[self.running].head_started:
-            return run_only(streams, self.running)
-        highest = max((state.stream.priority for state in streams if state.active), default=0)
-        top_streams = [state for state in streams if state.active and state.stream.priority == highest]
-        ready = [state for state in top_streams if state.ready]
-        if ready:
-            self.running = min(ready, key=lambda state: (state.launched_s[0], state.index)).index
-        else:
-            self.running = self._best_filler(now_s, top_streams, streams)
-        return run_only(streams, self.running)
-
-    def _best_filler(self, now_s: float, top_streams: Sequence[StreamState], streams: Sequence[StreamState]) -> int:
-        """Return the index of the stream whose next kernel fills the gap best, or -1."""
-        remaining_gap_s = math.inf
-        for state in top_streams:
-            gap_s = self.predicted_gap_s[state.index][(state.completed - 1) % len(state.durations_s)]
-            if gap_s < self.mode.epsilon_s:
-                return -1
-            remaining_gap_s = min(remaining_gap_s, state.last_completion_s + gap_s - now_s)
-        fitting = [
-            (state.stream.priority, self.predicted_run_s[state.index][state.head], -state.index)
-            for state in streams
-            if state.ready and self.predicted_run_s[state.index][state.head] <= remaining_gap_s + ROUNDING_S
-        ]
-        return -max(fitting)[2] if fitting else -1
 
 
 # --- Linux's fair scheduler of a CPU core -----------------------------------------------------------------------------
@@ -385,7 +332,9 @@ KERNEL_SCHEDULERS: dict[str, KernelScheduler] = {
         EevdfScheduler(),
         SpatialScheduler(),
         SingleQueueScheduler(),
+        PriorityGapFillingScheduler(rule=FillingRule.ANY, overhead_frac=FIKIT_OVERHEAD_FRAC, name="unpredicted"),
         PriorityGapFillingScheduler(overhead_frac=FIKIT_OVERHEAD_FRAC),
+        PriorityGapFillingScheduler(rule=FillingRule.BUDGET, overhead_frac=FIKIT_OVERHEAD_FRAC, name="filling"),
     )
 }
 

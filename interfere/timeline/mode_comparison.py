@@ -10,12 +10,8 @@ low in a single queue ÷ time of low, both jobs started together with equal solo
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-
-import numpy as np
 
 from interfere.devices import CPU_CORE
-from interfere.errors import InvalidInputError
 from interfere.records import NAN, JobProfile
 from interfere.reports.document import (
     Axis,
@@ -34,14 +30,9 @@ from interfere.reports.document import (
 )
 from interfere.reports.numbers import COUNT, DURATION, TIMES, format_duration, percent
 from interfere.timeline.kernel_schedulers import FIKIT_OVERHEAD_FRAC, SingleQueueScheduler
-from interfere.timeline.replay_engine import ExecutionSpan, KernelScheduler, KernelStream, replay
-from interfere.timeline.timelines import (
-    Timeline,
-    predicted_by_means,
-    timeline_from_profile,
-    with_prediction_errors,
-    with_synthetic_gaps,
-)
+from interfere.timeline.replay_engine import replay
+from interfere.timeline.streams import ExecutionSpan, KernelScheduler, KernelStream
+from interfere.timeline.timelines import KernelPrediction, PredictionTable, Timeline, timeline_from_profile
 
 HIGH_PRIORITY, LOW_PRIORITY = 1, 0
 MEASURED_ROUNDS = 10  # of each job alone, before a scheduler knows its means
@@ -73,7 +64,8 @@ class PairScenario:
 
     high: Timeline
     low: Timeline
-    predicted: tuple[Timeline | None, Timeline | None] = (None, None)  # what a scheduler predicts; None: the truth
+    # What a scheduler knows of the kernels; empty: the truth.
+    predicted: tuple[tuple[KernelPrediction, ...], tuple[KernelPrediction, ...]] = ((), ())
     # Whether hosts wait for each kernel, as one that reads every result, or a process that computes and sleeps.
     hosts_wait: tuple[bool, bool] = (False, False)
     rounds: int = 0  # of high; 0: chosen by the number of launches
@@ -116,62 +108,13 @@ class PairScenario:
         return high, low
 
 
-class Planner(StrEnum):
-    """The source of what the gap-filling scheduler knows about future kernels and gaps."""
-
-    IDENTITY = "identity"  # means by kernel identity over measured rounds, as FIKIT
-    PLACE = "place"  # means by identity and place in the round: rounds repeat their launches
-    EXACT = "exact"  # each gap and kernel as it will be, which no scheduler can know: a bound
-
-
-def select_planner(name: str) -> Planner:
-    """Return the planner of this name. Raises InvalidInputError for an unknown name."""
-    if name not in list(Planner):
-        raise InvalidInputError("no such planner", value=name, remedy=f"one of {', '.join(Planner)}")
-    return Planner(name)
-
-
-def planned_timeline(timeline: Timeline, measured: Sequence[Timeline], planner: Planner) -> Timeline:
-    """Return the timeline as the planner predicts it, after the `measured` rounds of the same job alone."""
-    if planner == Planner.EXACT:
-        return timeline
-    return predicted_by_means(timeline, measured, by_place=planner == Planner.PLACE)
-
-
-def synthetic_rounds(timeline: Timeline, gap_frac: float, seed: int, *, every: int) -> list[Timeline]:
-    """Return the rounds of a measurement stage, each with its own draw of gaps, different from the draw of `seed`."""
-    seeds = np.random.SeedSequence(seed).generate_state(MEASURED_ROUNDS)
-    return [with_synthetic_gaps(timeline, gap_frac, int(draw), every=every) for draw in seeds]
-
-
-def scenario_from_profiles(
-    high: JobProfile,
-    low: JobProfile,
-    *,
-    gap_frac: float | None = None,
-    gap_every: int = 1,
-    planner: Planner = Planner.IDENTITY,
-    error_frac: float = 0.0,
-    seed: int = 0,
-) -> PairScenario:
-    """Return the scenario of two profiled jobs, with synthetic gaps of the high job and scheduler errors if asked
-    for."""
-    high_timeline, low_timeline = timeline_from_profile(high), timeline_from_profile(low)
-    measured = [high_timeline]
-    if gap_frac is not None:
-        measured = synthetic_rounds(high_timeline, gap_frac, seed, every=gap_every)
-        high_timeline = with_synthetic_gaps(high_timeline, gap_frac, seed, every=gap_every)
-    high_planned = planned_timeline(high_timeline, measured, planner)
-    low_planned = planned_timeline(low_timeline, [low_timeline], planner)
+def scenario_from_profiles(high: JobProfile, low: JobProfile) -> PairScenario:
+    """Return the scenario of two profiled jobs, whose kernels a scheduler knows by the means of their identities."""
+    timelines = (timeline_from_profile(high), timeline_from_profile(low))
+    predicted = tuple(PredictionTable([timeline]).predict_round(timeline) for timeline in timelines)
     on_core = high.device_type == CPU_CORE.name
     return PairScenario(
-        high=high_timeline,
-        low=low_timeline,
-        predicted=(
-            with_prediction_errors(high_planned, error_frac, seed),
-            with_prediction_errors(low_planned, error_frac, seed + 1),
-        ),
-        hosts_wait=(on_core, on_core),
+        high=timelines[0], low=timelines[1], predicted=(predicted[0], predicted[1]), hosts_wait=(on_core, on_core)
     )
 
 
@@ -233,7 +176,9 @@ MODE_DESCRIPTIONS = {
     "fair": "Linux's slices of one CPU core (EEVDF)",
     "spatial": "both at once, dividing multiprocessors and bandwidth; failed on measured kernels: rank nothing by it",
     "queued": "one queue, kernels run in the order of their launch, without priorities; 32 launches ahead at most",
-    "priority": "the high job first, its gaps filled with kernels of the low one (FIKIT)",
+    "unpredicted": "the high job first, any kernel of the low one in its gaps",
+    "priority": "the high job first, its gaps filled with kernels of the low one that fit (FIKIT)",
+    "filling": "the same, with kernels whose expected wait is within the budget of the high job",
 }
 COLUMNS = (
     Column("mode", of="mode"),
@@ -267,8 +212,8 @@ def explanatory_notes(scenario: PairScenario) -> tuple[str, ...]:
     oversized, kernels = scenario.oversized_low_kernels, len(scenario.low.kernels)
     warning = f"{oversized} of {kernels} low kernels are longer than every gap of the high job: filling stops at these"
     measurement = (
-        f"priority: both jobs first run alone for {format_duration(scenario.measurement_s)}, until their kernels are "
-        f"measured; its interception of launches costs {FIKIT_OVERHEAD_FRAC:.0%} of a job's time, FIKIT's worst"
+        f"priority, filling: both jobs first run alone for {format_duration(scenario.measurement_s)}, until their "
+        f"kernels are measured; interception of launches costs {FIKIT_OVERHEAD_FRAC:.0%} of a job's time, FIKIT's worst"
     )
     origins = (_origin(scenario.high), _origin(scenario.low))
     return (*COLUMN_MEANINGS, *origins, measurement, *([warning] if oversized else []))

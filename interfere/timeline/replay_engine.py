@@ -13,191 +13,26 @@ request, or a step whose loss is read. A mode that intercepts launches adds time
 """
 
 import math
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
 
-from interfere.errors import InvalidInputError, Violation
-from interfere.records import NAN
-from interfere.records.checks import check, number_violations
-from interfere.timeline.timelines import Timeline
+from interfere.errors import InvalidInputError
+from interfere.timeline.priority_scheduler import LAUNCH_S
+from interfere.timeline.streams import (
+    ExecutedStream,
+    ExecutionSpan,
+    KernelScheduler,
+    KernelStream,
+    RateAllocation,
+    ReplayResult,
+    StreamOutcome,
+    StreamState,
+)
 
-# Time between two launches, and the number of launches that wait before the host blocks: 4 to 5 µs, and about 1,000 per
-# stream, as measured in forums.developer.nvidia.com, topic 68937. Few hosts run so far ahead, and what a queue costs
-# others grows with its length: 32 launches are assumed unless a mode says otherwise.
-LAUNCH_S, MAX_QUEUE_LAUNCHES, QUEUE_LAUNCHES = 5e-6, 1_000, 32
-MAX_PRIORITY = 9  # FIKIT has ten priority queues (Wu 2023)
 COMPLETION_TOLERANCE_S = 1e-13  # a ten-thousandth of a profiler's nanosecond: a kernel with less to do is complete
 
 
-# --- what is replayed, and what comes of it ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelStream:
-    """A job on the device: its true timeline, and the timeline that a scheduler predicts where that differs."""
-
-    timeline: Timeline
-    priority: int = 0  # the highest goes first
-    start_s: float = 0.0
-    rounds: int | None = 1  # how often the timeline runs; None: as long as any other stream runs
-    predicted: Timeline | None = None  # kernel times and gaps that a scheduler reads; None: the true ones
-    host_waits: bool = False  # the host waits for each kernel, also where the sharing mode lets it launch ahead
-
-    def __post_init__(self) -> None:
-        same_length = self.predicted is None or len(self.predicted.kernels) == len(self.timeline.kernels)
-        needs = (
-            ("priority", 0 <= self.priority <= MAX_PRIORITY, f"0 to {MAX_PRIORITY}, the highest goes first"),
-            ("rounds", self.rounds is None or self.rounds >= 1, "1 or more, or None"),
-            ("predicted", same_length, "as many kernels as the timeline has: predict it from the same timeline"),
-        )
-        violations = [
-            Violation(field=name, what="out of range", value=f"{getattr(self, name)!r:.80}", remedy=remedy)
-            for name, is_met, remedy in needs
-            if not is_met
-        ]
-        check(number_violations(self, "start_s", nan=False) + violations)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionSpan:
-    """A stretch of time in which one kernel ran without interruption."""
-
-    stream: int
-    kernel: int  # index in the timeline
-    round: int
-    start_s: float
-    end_s: float
-    in_gap: bool  # the kernel began while no stream of higher priority had a kernel ready
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOutcome:
-    """The progress and waiting times of one stream, up to its own end or the end of the replay."""
-
-    name: str
-    priority: int
-    finished: bool
-    elapsed_s: float  # since its start
-    alone_s: float  # the time that the same progress takes alone
-    kernels: int  # kernels that were completed
-    executed_s: float  # work done on its kernels, in seconds of a device of its own
-    waited_s: float  # a kernel was ready and did not run at all
-    gap_s: float  # none of its kernels was ready
-    gap_used_s: float  # the part of `gap_s` in which other streams ran
-    filled: int  # its kernels that began in a gap of a stream of higher priority
-
-    @property
-    def slowdown(self) -> float:
-        """The time beside the other streams divided by the time alone; NaN before any progress."""
-        return self.elapsed_s / self.alone_s if self.alone_s > 0 else NAN
-
-    @property
-    def speed(self) -> float:
-        """1 / slowdown; 0 before any progress."""
-        return self.alone_s / self.elapsed_s if self.elapsed_s > 0 else NAN
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayResult:
-    """The result of one replay: outcomes in the order of the streams, and the spans that were recorded."""
-
-    mode: str
-    outcomes: tuple[StreamOutcome, ...]
-    end_s: float
-    idle_s: float  # no kernel ran, context switches included
-    spans: tuple[ExecutionSpan, ...] = ()
-
-
-# --- the state of a replay, and what decides in it --------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class StreamState:
-    """The state of one stream during a replay, which kernel schedulers read and never change.
-
-    The head of a stream is its oldest kernel that is launched and not complete.
-    """
-
-    index: int
-    stream: KernelStream
-    durations_s: tuple[float, ...]
-    gaps_s: tuple[float, ...]
-    launch_ahead: int
-    intercept_s: float = 0.0  # time of the host that the sharing mode adds to each launch
-    launched_s: deque[float] = field(default_factory=deque)  # launch times of kernels that are not complete
-    next_launch_s: float = math.inf
-    solo_end_s: float = 0.0  # when a device of its own would be through with all launches and their gaps
-    host_ready_s: float = 0.0  # when its host can launch the next kernel, if it may launch ahead
-    launched: int = 0  # kernels launched so far, over all rounds
-    completed: int = 0  # kernels complete so far, over all rounds
-    head_remaining_s: float = 0.0
-    head_started: bool = False
-    head_in_gap: bool = False  # the head started while no stream of higher priority had a kernel ready
-    last_completion_s: float = -math.inf
-    finish_s: float = math.inf  # the end of its last kernel and of the gap after it
-    finished: bool = False
-    span_start_s: float = math.nan  # of the span that runs now
-    executed_s: float = 0.0
-    waited_s: float = 0.0
-    gap_s: float = 0.0
-    gap_used_s: float = 0.0
-    filled: int = 0
-
-    @property
-    def ready(self) -> bool:
-        """Whether a kernel waits or runs."""
-        return bool(self.launched_s)
-
-    @property
-    def active(self) -> bool:
-        """Whether the stream has started and is not finished."""
-        return self.launched > 0 and not self.finished
-
-    @property
-    def head(self) -> int:
-        """Index of the head in the timeline."""
-        return self.completed % len(self.durations_s)
-
-    @property
-    def total_kernels(self) -> float:
-        """Number of kernels over all rounds; infinite for an endless stream."""
-        rounds = self.stream.rounds
-        return math.inf if rounds is None else rounds * len(self.durations_s)
-
-
-@dataclass(frozen=True, slots=True)
-class RateAllocation:
-    """The rate of each stream in [0, 1], valid until the next event or `until_s`. A stream that is not ready has rate
-    0."""
-
-    rates: tuple[float, ...]
-    until_s: float = math.inf
-
-
-class Arbiter(Protocol):
-    """Decides which streams run, and how fast, during one replay."""
-
-    def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
-        """Return the rates from now on. The replay calls this at every event."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelScheduler:
-    """A discipline by which streams share a device."""
-
-    name: str  # in tables and on the command line
-    launch_ahead: int = 1  # launches of one stream that may wait on the device; 1: the host waits for each kernel
-    overhead_frac: float = 0.0  # time of the host that intercepting launches adds, as a share of a stream's time alone
-
-    def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
-        """Return a new arbiter, for one replay of these streams."""
-        raise NotImplementedError
-
-
 def replay(
-    streams: Sequence[KernelStream],
+    streams: Sequence[KernelStream | ExecutedStream],
     mode: KernelScheduler,
     *,
     until_s: float = math.inf,
@@ -223,21 +58,14 @@ def replay(
 
 class _ReplayEngine:
     def __init__(
-        self, streams: Sequence[KernelStream], mode: KernelScheduler, until_s: float, record_spans_until_s: float
+        self,
+        streams: Sequence[KernelStream | ExecutedStream],
+        mode: KernelScheduler,
+        until_s: float,
+        record_spans_until_s: float,
     ) -> None:
         self.mode, self.until_s, self.record_spans_until_s = mode, until_s, record_spans_until_s
-        self.states = tuple(
-            StreamState(
-                index=index,
-                stream=stream,
-                durations_s=tuple(kernel.duration_s for kernel in stream.timeline.kernels),
-                gaps_s=tuple(kernel.gap_s for kernel in stream.timeline.kernels),
-                launch_ahead=1 if stream.host_waits else mode.launch_ahead,
-                intercept_s=mode.overhead_frac * stream.timeline.solo_s / len(stream.timeline.kernels),
-                next_launch_s=stream.start_s,
-            )
-            for index, stream in enumerate(streams)
-        )
+        self.states = tuple(_initial_state(index, stream, mode) for index, stream in enumerate(streams))
         self.arbiter = mode.arbiter(self.states)
         self.now_s = 0.0
         self.idle_s = 0.0
@@ -277,6 +105,10 @@ class _ReplayEngine:
 
     def _launch(self, state: StreamState) -> None:
         """Launch the kernel that is due, and plan the next launch."""
+        if isinstance(state.stream, ExecutedStream):
+            state.launched_s.append(state.next_launch_s)
+            state.launched, state.head_started, state.next_launch_s = state.launched + 1, False, math.inf
+            return
         if not state.launched_s:
             state.head_remaining_s, state.head_started = state.durations_s[state.head], False
         kernel = state.launched % len(state.durations_s)
@@ -296,8 +128,9 @@ class _ReplayEngine:
             if not rate:
                 self._end_span(state)
             elif not state.head_started:
-                state.head_started, state.head_in_gap = True, self._fills_gap(state)
+                state.head_in_gap = self._fills_gap(state)
                 state.filled += state.head_in_gap
+                state.start_head()
             if rate and math.isnan(state.span_start_s):
                 state.span_start_s = self.now_s
 
@@ -317,7 +150,7 @@ class _ReplayEngine:
                 ExecutionSpan(
                     stream=state.index,
                     kernel=state.head,
-                    round=state.completed // len(state.durations_s),
+                    round=0 if isinstance(state.stream, ExecutedStream) else state.completed // len(state.durations_s),
                     start_s=state.span_start_s,
                     end_s=self.now_s,
                     in_gap=state.head_in_gap,
@@ -378,18 +211,20 @@ class _ReplayEngine:
 
     def _outcome(self, state: StreamState) -> StreamOutcome:
         stream, finished = state.stream, state.finished
-        rounds, kernels = divmod(state.completed, len(state.durations_s))
-        alone_s = (
-            rounds * stream.timeline.solo_s + math.fsum(state.durations_s[:kernels]) + math.fsum(state.gaps_s[:kernels])
-        )
-        if state.ready:
+        if isinstance(stream, ExecutedStream):
+            round_s, kernels = 0.0, state.completed
+        else:
+            rounds, kernels = divmod(state.completed, len(state.durations_s))
+            round_s = rounds * stream.timeline.solo_s
+        alone_s = round_s + math.fsum(state.durations_s[:kernels]) + math.fsum(state.gaps_s[:kernels])
+        if state.ready and state.head_started:
             alone_s += state.durations_s[state.head] - state.head_remaining_s
-        elif not finished and state.completed and state.launch_ahead == 1:
+        elif not state.ready and not finished and state.completed and state.launch_ahead == 1:
             # The part of a gap that has not passed is no progress yet.
             gap_s = state.gaps_s[(state.completed - 1) % len(state.gaps_s)]
             alone_s -= max(0.0, state.last_completion_s + gap_s - self.now_s)
         return StreamOutcome(
-            name=stream.timeline.name,
+            name=stream.name,
             priority=stream.priority,
             finished=finished,
             elapsed_s=max(0.0, (state.finish_s if finished else self.now_s) - stream.start_s),
@@ -401,3 +236,21 @@ class _ReplayEngine:
             gap_used_s=state.gap_used_s,
             filled=state.filled,
         )
+
+
+def _initial_state(index: int, stream: KernelStream | ExecutedStream, mode: KernelScheduler) -> StreamState:
+    """Return a stream before its first launch. The host of an executed stream runs up to that launch."""
+    if isinstance(stream, ExecutedStream):
+        first_launch_s = stream.start_s + stream.source.begin()
+        return StreamState(
+            index=index, stream=stream, durations_s=[], gaps_s=[], launch_ahead=1, next_launch_s=first_launch_s
+        )
+    return StreamState(
+        index=index,
+        stream=stream,
+        durations_s=[kernel.duration_s for kernel in stream.timeline.kernels],
+        gaps_s=[kernel.gap_s for kernel in stream.timeline.kernels],
+        launch_ahead=1 if stream.host_waits else mode.launch_ahead,
+        intercept_s=mode.overhead_frac * stream.timeline.solo_s / len(stream.timeline.kernels),
+        next_launch_s=stream.start_s,
+    )

@@ -9,13 +9,11 @@ exactly.
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 
-import numpy as np
-
 from interfere.devices import find_device_type
-from interfere.errors import InvalidInputError, NotFoundError, UnfitError, Violation
+from interfere.errors import UnfitError, Violation
 from interfere.records import JobProfile, KernelStat
 from interfere.records.checks import check, number_violations, text_violations
 
@@ -161,35 +159,6 @@ def timeline_from_kernel_table(profile: JobProfile) -> Timeline:
     )
 
 
-def with_synthetic_gaps(timeline: Timeline, gap_frac: float, seed: int, *, every: int = 1) -> Timeline:
-    """Return the same kernels with synthetic gaps: one gap after every `every` kernels, `gap_frac` of the solo time in
-    total.
-
-    The gaps are drawn independently from an exponential distribution, which has maximum entropy among those of a given
-    mean on positive times (Jaynes 1957), and scaled so that their share is exact.
-    """
-    if not 0 <= gap_frac < 1:
-        raise InvalidInputError("a share of gaps must be at least 0 and below 1", value=gap_frac, remedy="such as 0.3")
-    if timeline.gaps == MEASURED and timeline.solo_s > timeline.busy_s:
-        raise InvalidInputError(
-            "the gaps of this timeline are measured, so none can be drawn",
-            value=timeline.name,
-            remedy="leave the share of gaps out",
-        )
-    draws = np.random.default_rng(seed).exponential(size=len(timeline.kernels))
-    period = min(every, len(timeline.kernels))
-    draws[np.arange(1, len(draws) + 1) % period != 0] = 0.0
-    scale = timeline.busy_s * gap_frac / (1 - gap_frac) / float(draws.sum())
-    place = "kernel" if period == 1 else f"{period} kernels"
-    return replace(
-        timeline,
-        kernels=tuple(
-            replace(kernel, gap_s=float(draw) * scale) for kernel, draw in zip(timeline.kernels, draws, strict=True)
-        ),
-        gaps=f"synthetic: exponential, {gap_frac:.0%} of the time alone, one after every {place}, seed {seed}",
-    )
-
-
 def _timeline_kernel(kernel: KernelStat, gap_s: float, device_type: str) -> TimelineKernel:
     """Return one launch of a kernel of a profile, at its mean time, followed by a gap."""
     sm_used = -1.0 if math.isnan(kernel.sm_used) else kernel.sm_used
@@ -224,59 +193,56 @@ def _bandwidth_frac(kernel: KernelStat, device_type: str) -> float:
 # --- timelines as a scheduler predicts them ---------------------------------------------------------------------------
 
 
-def predicted_by_means(timeline: Timeline, rounds: Sequence[Timeline], *, by_place: bool = False) -> Timeline:
-    """Return the timeline as a scheduler predicts it from means: FIKIT's tables of run times (SK) and gaps (SG).
+LaunchKey = tuple[KernelIdentity, int]  # an identity, and the number of its earlier launches in the round
 
-    `rounds`: measured rounds of the same job alone. Each launch takes the mean times of its identity over all rounds;
-    with `by_place`, of its identity and its place in the round, since steps of a model repeat their launches in the
-    same order. Raises NotFoundError for a kernel that no round holds: its times are never guessed.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelPrediction:
+    """What a scheduler knows of a kernel before it runs."""
+
+    run_s: float
+    gaps_s: tuple[float, ...]  # equally likely lengths of the gap after it; empty where it was never measured
+
+
+class PredictionTable:
+    """Run times and gaps of the kernels of one job, from measured rounds of it alone: FIKIT's tables SK and SG.
+
+    A kernel is known by its identity, or with `by_place` by its identity and place in the round, since steps of a model
+    repeat their launches in the same order.
     """
-    times: dict[tuple[KernelIdentity, int], list[tuple[float, float]]] = {}
-    for measured in rounds:
-        for key, kernel in zip(_keys(measured, by_place), measured.kernels, strict=True):
-            times.setdefault(key, []).append((kernel.duration_s, kernel.gap_s))
-    means = {key: tuple(map(fmean, zip(*pairs, strict=True))) for key, pairs in times.items()}
-    kernels = []
-    for key, kernel in zip(_keys(timeline, by_place), timeline.kernels, strict=True):
-        if key not in means:
-            raise NotFoundError(
-                "no such kernel was measured", value=key[0].name, remedy="profile the job that launches it first"
+
+    def __init__(self, rounds: Sequence[Timeline], *, by_place: bool = False) -> None:
+        self._by_place = by_place
+        samples: dict[LaunchKey, list[TimelineKernel]] = {}
+        for measured in rounds:
+            for (identity, place), kernel in zip(launch_keys(measured), measured.kernels, strict=True):
+                samples.setdefault((identity, -1), []).append(kernel)
+                if by_place:
+                    samples.setdefault((identity, place), []).append(kernel)
+        self._predictions = {
+            key: KernelPrediction(
+                run_s=fmean(kernel.duration_s for kernel in kernels), gaps_s=tuple(kernel.gap_s for kernel in kernels)
             )
-        run_s, gap_s = means[key]
-        kernels.append(replace(kernel, duration_s=run_s, gap_s=gap_s))
-    gaps = f"means by identity{' and place in the round' if by_place else ''}"
-    return replace(timeline, kernels=tuple(kernels), gaps=gaps)
+            for key, kernels in samples.items()
+        }
+        longest_s = max((prediction.run_s for prediction in self._predictions.values()), default=math.inf)
+        self.unmeasured = KernelPrediction(run_s=longest_s, gaps_s=())  # of a kernel that no round holds
+
+    def predict(self, identity: KernelIdentity, place: int) -> KernelPrediction:
+        """Return the prediction of a launch: by place where it is known, else by identity, else `unmeasured`."""
+        by_identity = self._predictions.get((identity, -1), self.unmeasured)
+        return self._predictions.get((identity, place), by_identity) if self._by_place else by_identity
+
+    def predict_round(self, timeline: Timeline) -> tuple[KernelPrediction, ...]:
+        """Return the predictions of all launches of a round."""
+        return tuple(self.predict(identity, place) for identity, place in launch_keys(timeline))
 
 
-def with_prediction_errors(timeline: Timeline, error_frac: float, seed: int) -> Timeline:
-    """Return the timeline as a scheduler with errors predicts it.
-
-    Each run time and gap is multiplied by an independent log-normal factor of median 1 and coefficient of variation
-    `error_frac`.
-    """
-    if not (math.isfinite(error_frac) and error_frac >= 0):
-        raise InvalidInputError("a relative error must be finite and ≥ 0", value=error_frac, remedy="such as 0.2")
-    sigma = math.sqrt(math.log1p(error_frac**2))  # of a log-normal with this coefficient of variation
-    factors = np.exp(sigma * np.random.default_rng(seed).standard_normal((len(timeline.kernels), 2)))
-    return replace(
-        timeline,
-        kernels=tuple(
-            replace(
-                kernel,
-                duration_s=max(MIN_KERNEL_S, kernel.duration_s * float(run_factor)),
-                gap_s=kernel.gap_s * float(gap_factor),
-            )
-            for kernel, (run_factor, gap_factor) in zip(timeline.kernels, factors, strict=True)
-        ),
-    )
-
-
-def _keys(timeline: Timeline, by_place: bool) -> list[tuple[KernelIdentity, int]]:
-    """Return (identity, number of its earlier launches in the round) of each launch; the number is 0 unless
-    `by_place`."""
+def launch_keys(timeline: Timeline) -> list[LaunchKey]:
+    """Return the identity of each launch, and the number of earlier launches of that identity in the round."""
     launches = Counter[KernelIdentity]()
     keys = []
     for kernel in timeline.kernels:
-        keys.append((kernel.identity, launches[kernel.identity] if by_place else 0))
+        keys.append((kernel.identity, launches[kernel.identity]))
         launches[kernel.identity] += 1
     return keys

@@ -19,12 +19,14 @@ from interfere.timeline.kernel_schedulers import (
     SpatialScheduler,
     TimeSliceScheduler,
 )
-from interfere.timeline.replay_engine import KernelScheduler, KernelStream, replay
+from interfere.timeline.replay_engine import replay
+from interfere.timeline.streams import KernelScheduler, KernelStream
 from interfere.timeline.timelines import (
     KernelIdentity,
+    KernelPrediction,
+    PredictionTable,
     Timeline,
     TimelineKernel,
-    predicted_by_means,
     timeline_from_profile,
 )
 
@@ -57,6 +59,11 @@ def kernel(
 def line(name: str, *kernels: tuple[float, float]) -> Timeline:
     """Durations and gaps in microseconds."""
     return Timeline(name=name, kernels=tuple(kernel(*one) for one in kernels))
+
+
+def predictions(*kernels: tuple[float, float]) -> tuple[KernelPrediction, ...]:
+    """Run times and gaps in microseconds."""
+    return tuple(KernelPrediction(run_s=run_us * US, gaps_s=(gap_us * US,)) for run_us, gap_us in kernels)
 
 
 # Whole tenths of microseconds: many kernels end and begin at the same instant, which is where an engine may stumble.
@@ -96,9 +103,8 @@ def _one_launch(name: str, launch: KernelLaunch, device_type: str) -> JobProfile
 
 def run_time_error(job: Timeline) -> float:
     """How far the means of a job's own launches by identity are from each: Σ |mean - launch| over the sum of all."""
-    predicted = predicted_by_means(job, [job])
-    pairs = zip(predicted.kernels, job.kernels, strict=True)
-    return math.fsum(abs(a.duration_s - b.duration_s) for a, b in pairs) / job.busy_s
+    pairs = zip(PredictionTable([job]).predict_round(job), job.kernels, strict=True)
+    return math.fsum(abs(a.run_s - b.duration_s) for a, b in pairs) / job.busy_s
 
 
 def replayed_slowdowns(

@@ -9,7 +9,8 @@ from interfere.data.loading import shipped_table
 from interfere.data.tables import read_table
 from interfere.errors import InvalidInputError
 from interfere.timeline.kernel_schedulers import EevdfScheduler
-from interfere.timeline.replay_engine import KernelStream, ReplayResult, replay
+from interfere.timeline.replay_engine import replay
+from interfere.timeline.streams import KernelStream, ReplayResult
 from interfere.timeline.timelines import Timeline
 from tests.timeline.examples import line, replayed_slowdowns
 

@@ -15,9 +15,10 @@ from interfere.timeline.kernel_schedulers import (
     TimeSliceScheduler,
     spatial_rates,
 )
-from interfere.timeline.replay_engine import KernelStream, ReplayResult, replay
+from interfere.timeline.replay_engine import replay
+from interfere.timeline.streams import KernelStream, ReplayResult
 from interfere.timeline.timelines import Timeline
-from tests.timeline.examples import LAW, US, kernel, line, timelines
+from tests.timeline.examples import LAW, US, kernel, line, predictions, timelines
 
 
 def together(high: Timeline, low: Timeline, mode: object, **low_fields: object) -> ReplayResult:
@@ -174,7 +175,7 @@ def test_a_gap_under_epsilon_is_left_alone() -> None:
 
 
 def test_the_running_kernel_overhangs_a_gap_that_is_shorter_than_predicted() -> None:
-    truth, predicted = line("high", (10, 12), (10, 0)), line("high", (10, 40), (10, 0))
+    truth, predicted = line("high", (10, 12), (10, 0)), predictions((10, 40), (10, 0))
     low = line("low", (8, 0), (8, 0), (8, 0))
     got = replay(
         [KernelStream(timeline=truth, priority=1, predicted=predicted), KernelStream(timeline=low)],
@@ -187,7 +188,7 @@ def test_the_running_kernel_overhangs_a_gap_that_is_shorter_than_predicted() -> 
 
 
 def test_a_gap_longer_than_predicted_is_not_filled_further() -> None:
-    truth, predicted = line("high", (10, 100), (10, 0)), line("high", (10, 20), (10, 0))
+    truth, predicted = line("high", (10, 100), (10, 0)), predictions((10, 20), (10, 0))
     low = line("low", *[(8, 0)] * 9)
     got = replay(
         [KernelStream(timeline=truth, priority=1, predicted=predicted), KernelStream(timeline=low)],
@@ -198,7 +199,7 @@ def test_a_gap_longer_than_predicted_is_not_filled_further() -> None:
 
 
 def test_a_kernel_that_is_longer_than_predicted_overhangs() -> None:
-    low = KernelStream(timeline=line("low", (30, 0)), predicted=line("low", (5, 0)))
+    low = KernelStream(timeline=line("low", (30, 0)), predicted=predictions((5, 0)))
     got = replay(
         [KernelStream(timeline=line("high", (10, 12), (10, 0)), priority=1), low],
         PriorityGapFillingScheduler(),

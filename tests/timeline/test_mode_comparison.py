@@ -11,14 +11,13 @@ from interfere.timeline.kernel_schedulers import PriorityGapFillingScheduler, se
 from interfere.timeline.mode_comparison import (
     ModeResult,
     PairScenario,
-    Planner,
     compare_sharing_modes,
     comparison_document,
-    planned_timeline,
     shown_window_s,
 )
-from interfere.timeline.replay_engine import KernelStream, replay
-from interfere.timeline.timelines import Timeline, with_prediction_errors
+from interfere.timeline.replay_engine import replay
+from interfere.timeline.streams import KernelStream
+from interfere.timeline.timelines import PredictionTable, Timeline
 from tests.timeline.examples import kernel, line
 
 NAMES = ("exclusive", "timeslice", "fair", "spatial", "queued", "priority")
@@ -55,31 +54,17 @@ def test_figures_by_mode() -> None:
     assert exclusive.low_completion < priority.low_completion <= 1 + 1e-9
 
 
-def test_prediction_errors_slow_the_high_priority_job_a_little() -> None:
-    wrong = (with_prediction_errors(HIGH, 0.3, 0), with_prediction_errors(LOW, 0.3, 1))
-    exact = compare_sharing_modes(
-        PairScenario(high=HIGH, low=LOW, rounds=10), select_kernel_schedulers(["priority"], "v100")
-    )[0]
-    off = compare_sharing_modes(
-        PairScenario(high=HIGH, low=LOW, predicted=wrong, rounds=10), select_kernel_schedulers(["priority"], "v100")
-    )[0]
-    assert 1.051 < off.high_slowdown < 1.2
-    assert off.overhang_frac == pytest.approx(off.high_slowdown - 1.05, rel=1e-3)
-    assert off.gap_use_frac < exact.gap_use_frac
-
-
 def test_what_the_planner_knows_decides_how_much_of_the_gaps_it_fills() -> None:
     """Gaps after every fourth launch of one kernel: means by kernel smear them over all launches, places keep them."""
     kernels = [kernel(20, 80 if k % 4 == 3 else 0, name="a") for k in range(20)]
     high, low = Timeline(name="high", kernels=tuple(kernels)), line("low", *[(30, 0)] * 20)
     use = {}
-    for planner in Planner:
-        planned = (planned_timeline(high, [high, high], planner), planned_timeline(low, [low], planner))
-        scenario = PairScenario(high=high, low=low, predicted=planned, rounds=5)
-        use[planner] = compare_sharing_modes(scenario, [PriorityGapFillingScheduler()])[0].gap_use_frac
-    assert use[Planner.EXACT] == pytest.approx(60 / 80)
-    assert use[Planner.PLACE] == pytest.approx(60 / 80)
-    assert use[Planner.IDENTITY] == 0  # every gap is taken for 20, too short for 30
+    for by_place in (False, True):
+        predicted = tuple(PredictionTable([job, job], by_place=by_place).predict_round(job) for job in (high, low))
+        scenario = PairScenario(high=high, low=low, predicted=predicted, rounds=5)
+        use[by_place] = compare_sharing_modes(scenario, [PriorityGapFillingScheduler()])[0].gap_use_frac
+    # By identity every gap is taken for 20, too short for 30.
+    assert use == {False: 0, True: pytest.approx(60 / 80)}
 
 
 def test_interception_costs_each_job_its_share_of_the_time_alone() -> None:
@@ -125,14 +110,18 @@ def test_the_default_modes_are_those_that_the_device_supports() -> None:
         "timeslice",
         "fair",
         "queued",
+        "unpredicted",
         "priority",
+        "filling",
     ]
     assert [one.name for one in select_kernel_schedulers((), "v100")] == [
         "exclusive",
         "timeslice",
         "spatial",
         "queued",
+        "unpredicted",
         "priority",
+        "filling",
     ]
     with pytest.raises(InvalidInputError, match="magic"):
         select_kernel_schedulers(["magic"], "v100")
@@ -144,12 +133,12 @@ def test_the_page_shows_every_mode_and_names_as_text() -> None:
     results = compare_sharing_modes(scenario, select_kernel_schedulers((), "v100"), record_spans_until_s=window_s)
     text = page(scenario, results)
     assert text == page(scenario, results)
-    assert text.count('<svg class="plot"') == 5
+    assert text.count('<svg class="plot"') == 7
     assert all(mode in text for mode in ("exclusive", "timeslice", "spatial", "queued", "priority"))
     assert "high &lt;b&gt;" in text
     assert "<b>," not in text
     assert "http" not in text.replace("http-equiv", "")
-    priority = results[-1]
+    priority = next(result for result in results if result.mode == "priority")
     assert all(span.start_s < window_s for span in priority.spans)
     drawn = text.split("<figcaption>priority")[1].partition("</figure>")[0].partition('<svg class="plot"')[2]
     assert drawn.count("<rect") == len(priority.spans)

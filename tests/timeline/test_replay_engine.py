@@ -15,9 +15,10 @@ from interfere.timeline.kernel_schedulers import (
     SpatialScheduler,
     TimeSliceScheduler,
 )
-from interfere.timeline.replay_engine import ExecutionSpan, KernelScheduler, KernelStream, replay
+from interfere.timeline.replay_engine import replay
+from interfere.timeline.streams import ExecutionSpan, KernelScheduler, KernelStream
 from interfere.timeline.timelines import Timeline
-from tests.timeline.examples import LAW, MODES, SERIAL, US, kernel, line, timelines
+from tests.timeline.examples import LAW, MODES, SERIAL, US, kernel, line, predictions, timelines
 
 ANY = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 CLOSE = 1e-9  # relative; a nanosecond in a second
@@ -147,7 +148,7 @@ def test_a_replay_without_jobs_or_without_end_is_refused(streams: tuple[KernelSt
         ({"priority": 10}, "priority"),
         ({"rounds": 0}, "rounds"),
         ({"start_s": -1.0}, "start_s"),
-        ({"predicted": line("x", (1, 0), (1, 0))}, "predicted"),
+        ({"predicted": predictions((1, 0), (1, 0))}, "predicted"),
     ],
 )
 def test_an_invalid_stream_is_refused(fields: dict[str, object], match: str) -> None:

@@ -1,25 +1,23 @@
 """Timelines from profiles and launches: what is kept, and what is spread, drawn and declared as such."""
 
-import math
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from interfere.data.importers.kernels.csv_exports import NSIGHT, ORION
 from interfere.data.importers.kernels.kernel_files import KernelLaunch, import_kernels
-from interfere.errors import InvalidInputError, NotFoundError, UnfitError
+from interfere.errors import InvalidInputError, UnfitError
 from interfere.records import JobProfile, KernelStat
 from interfere.timeline.timelines import (
+    KernelIdentity,
+    PredictionTable,
     Timeline,
-    predicted_by_means,
     timeline_from_profile,
-    with_prediction_errors,
-    with_synthetic_gaps,
 )
 from tests.data.importers.public_files import public
-from tests.timeline.examples import LAW, US, kernel, line, run_time_error, timeline_from_launches, timelines
+from tests.timeline.examples import LAW, US, kernel, run_time_error, timeline_from_launches, timelines
 
 
 def profile(*kernels: KernelStat, step_us: float = 100.0, **fields: object) -> JobProfile:
@@ -99,30 +97,6 @@ def test_launches_keep_their_order_and_times() -> None:
         timeline_from_launches("net", [], "v100")
 
 
-@LAW
-@given(job=timelines(), share=st.floats(0, 0.95), every=st.integers(1, 10), seed=st.integers(0, 99))
-def test_drawn_gaps_take_exactly_the_share_asked_for(job: Timeline, share: float, every: int, seed: int) -> None:
-    job = replace(job, gaps="unknown, taken as none")
-    got = with_synthetic_gaps(job, share, seed, every=every)
-    assert got.busy_s == job.busy_s
-    assert (got.solo_s - got.busy_s) / got.solo_s == pytest.approx(share, abs=1e-9)
-    assert sum(kernel.gap_s > 0 for kernel in got.kernels) <= max(1, len(job.kernels) // every)
-    assert got == with_synthetic_gaps(job, share, seed, every=every)
-    assert "synthetic" in got.gaps
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.0, math.nan])
-def test_an_invalid_share_of_gaps_is_refused(share: float) -> None:
-    with pytest.raises(InvalidInputError, match="share of gaps"):
-        with_synthetic_gaps(line("x", (1, 0)), share, 0)
-
-
-def test_measured_gaps_are_not_replaced_by_synthetic_ones() -> None:
-    measured = timeline_from_profile(profile(stat("a", 10, 4, gap_s=2 * US)))
-    with pytest.raises(InvalidInputError, match="measured"):
-        with_synthetic_gaps(measured, 0.3, 0)
-
-
 def test_orions_launches_are_those_of_its_profiles() -> None:
     folder = public("orion")
     for job in import_kernels("orion", folder).jobs:
@@ -150,38 +124,33 @@ def test_nsights_launches_keep_grid_and_block(tmp_path: object) -> None:
 # --- as a scheduler predicts them -------------------------------------------------------------------------------------
 
 
-def test_each_launch_is_predicted_at_the_means_of_its_identity() -> None:
-    job = Timeline(name="x", kernels=(kernel(10, 4, name="a"), kernel(30, 0, name="b"), kernel(20, 8, name="a")))
-    predicted = predicted_by_means(job, [job])
-    assert [(round(k.duration_s / US), round(k.gap_s / US)) for k in predicted.kernels] == [(15, 6), (30, 0), (15, 6)]
+def test_each_launch_is_predicted_at_the_mean_of_its_identity_or_of_its_place() -> None:
+    kernels = (kernel(10, 4, name="a"), kernel(30, 0, name="b"), kernel(20, 8, name="a"))
+    job = Timeline(name="x", kernels=kernels)
+    by_identity, by_place = (
+        PredictionTable([job, job], by_place=by_place).predict_round(job) for by_place in (False, True)
+    )
+    assert [round(one.run_s / US) for one in by_identity] == [15, 30, 15]
+    assert [round(one.run_s / US) for one in by_place] == [10, 30, 20]
+    assert by_identity[0].gaps_s == pytest.approx([4 * US, 8 * US] * 2)
+    assert by_place[2].gaps_s == pytest.approx([8 * US] * 2)
     assert run_time_error(job) == pytest.approx(10 / 60)
 
 
 @LAW
 @given(job=timelines())
 def test_a_table_predicts_the_total_of_the_run_that_it_was_made_of(job: Timeline) -> None:
-    predicted = predicted_by_means(job, [job])
-    assert predicted.busy_s == pytest.approx(job.busy_s)
-    assert predicted.solo_s == pytest.approx(job.solo_s)
+    predicted = PredictionTable([job]).predict_round(job)
+    assert sum(one.run_s for one in predicted) == pytest.approx(job.busy_s)
+    assert sum(fmean(one.gaps_s) for one in predicted) == pytest.approx(job.solo_s - job.busy_s, abs=1e-12)
 
 
-def test_a_kernel_that_was_never_measured_is_refused() -> None:
-    with pytest.raises(NotFoundError, match="other"):
-        predicted_by_means(Timeline(name="y", kernels=(kernel(1, name="other"),)), [line("x", (1, 0))])
-
-
-def test_prediction_errors_have_the_requested_spread_and_are_reproducible() -> None:
-    job = line("x", *[(10, 5)] * 4_000)
-    got = with_prediction_errors(job, 0.3, seed=1)
-    assert got == with_prediction_errors(job, 0.3, seed=1) != with_prediction_errors(job, 0.3, seed=2)
-    factors = [kernel.duration_s / (10 * US) for kernel in got.kernels]
-    mean = sum(factors) / len(factors)
-    spread = math.sqrt(sum((f - mean) ** 2 for f in factors) / len(factors)) / mean
-    assert sorted(factors)[2_000] == pytest.approx(1.0, abs=0.03)
-    assert spread == pytest.approx(0.3, abs=0.03)
-    assert with_prediction_errors(job, 0.0, seed=1).solo_s == pytest.approx(job.solo_s)
-    with pytest.raises(InvalidInputError, match="relative error"):
-        with_prediction_errors(job, -0.1, seed=1)
+def test_a_place_that_was_never_measured_is_predicted_by_identity_and_a_new_kernel_at_the_longest_run() -> None:
+    job = Timeline(name="x", kernels=(kernel(10, 4, name="a"), kernel(30, 0, name="b")))
+    table = PredictionTable([job], by_place=True)
+    assert table.predict(job.kernels[0].identity, 7) == table.predict(job.kernels[0].identity, 0)
+    new = table.predict(KernelIdentity(name="c"), 0)
+    assert (new.run_s, new.gaps_s) == (pytest.approx(30 * US), ())
 
 
 def test_orions_means_are_close_where_shapes_repeat() -> None:

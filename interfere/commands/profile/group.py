@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from interfere.commands.options import DEFAULT_WORK, Work, parse_pair, with_options
-from interfere.commands.output import JsonFlag, emit
+from interfere.commands.output import JsonFlag, emit, progress_note
 from interfere.commands.profile.console import (
     Core,
     Out,
@@ -168,6 +168,36 @@ def _chosen_groups(
         for size, count in zip(sizes, wanted, strict=True)
         for members in balanced_groups(workloads, size=size, count=count, seed=seed)
     )
+
+
+@app.command()
+def filling(
+    high: Annotated[
+        str, typer.Option(help="Jobs of high priority, by commas.")
+    ] = "resnet-input,bert-serve,gpt-decode,dlrm-train,vae-train,rl-rollout",
+    low: Annotated[
+        str, typer.Option(help="Jobs of low priority, by commas.")
+    ] = "resnet-train,bert-infer,gnn-train,lstm-train",
+    rounds: Annotated[int, typer.Option(min=2, help="Steps of each job alone, and of the high job in each mode.")] = 20,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for filling.html, the page.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Execute pairs operator by operator: the low job fills the gaps of the high one. CPU time only; load is harmless.
+
+    Beside gap filling the table shows one queue, time slices and priority without prediction.
+    """
+    from dataclasses import asdict
+
+    from interfere.profiling.workloads import expand_names, find_workload
+    from interfere.reports.html_page import write_html_page
+    from interfere.sharing.comparison import execute_pairs, filling_document, summarise
+
+    highs, lows = (tuple(map(find_workload, expand_names(names))) for names in (high, low))
+    outcomes = execute_pairs(highs, lows, rounds, note=progress_note)
+    document = filling_document(outcomes)
+    written = str(write_html_page(out / "filling.html", document)) if out else None
+    facts = {"modes": [asdict(row) for row in summarise(outcomes)], "pairs": [asdict(row) for row in outcomes]}
+    emit({**facts, "written": written}, document, as_json=as_json)
 
 
 @app.command()

@@ -1,0 +1,296 @@
+"""Executes pairs of jobs under each way of sharing one device, and compares with what the planner predicted.
+
+Definitions, for a pair and a mode, over the R measured steps of the high job ("high"; the low job runs all the while):
+
+- T_alone = Σ run_k + Σ gap_k over the kernels of high as executed here; W = time in which a kernel of high was ready
+  and waited. slowdown = (T_alone + W) / T_alone, so it counts waiting only.
+- fit(g) = mean over the kernels p of low's step of the time that low runs in a gap of g seconds, starting with kernel p
+  and going on in launch order, with its own gaps, as long as the next kernel ends in time.
+- gap use = time in the gaps of high in which low ran ÷ Σ fit(g) over the gaps g of high: 1 where low got all the time
+  into which its kernels fit, more where a kernel also ran that did not end in time; NaN where none fits.
+- low rate = time that low ran ÷ (T_alone + W), in gaps or not.
+- The predicted slowdown and gap use are those of a replay of the rounds that were measured alone, by the same planner.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from statistics import median
+
+from interfere.profiling.workloads import Workload
+from interfere.records import NAN
+from interfere.reports.document import Column, Document, Items, Section, Sentence, Tone, table_of
+from interfere.reports.numbers import COUNT, TIMES, percent
+from interfere.sharing.executed_job import ExecutedJob, find_segment_starts, in_segments, measure_rounds
+from interfere.timeline.kernel_schedulers import SingleQueueScheduler, TimeSliceScheduler
+from interfere.timeline.priority_scheduler import FillingRule, PriorityGapFillingScheduler
+from interfere.timeline.replay_engine import replay
+from interfere.timeline.streams import ExecutedStream, KernelScheduler, KernelStream, ReplayResult
+from interfere.timeline.timelines import LaunchKey, PredictionTable, Timeline
+
+HIGH_PRIORITY, LOW_PRIORITY = 1, 0
+MAX_SLOWDOWN, MIN_GAP_USE = 1.10, 0.5  # what a pair must keep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FillingMode:
+    """A way of sharing, and whether its planner knows kernels by their place in the step or by identity alone."""
+
+    name: str
+    scheduler: KernelScheduler
+    by_place: bool = True
+
+
+MODES = (
+    FillingMode(name="one queue", scheduler=SingleQueueScheduler()),
+    FillingMode(name="time slices", scheduler=TimeSliceScheduler()),
+    FillingMode(name="priority, no prediction", scheduler=PriorityGapFillingScheduler(rule=FillingRule.ANY)),
+    FillingMode(name="FIKIT, identity", scheduler=PriorityGapFillingScheduler(), by_place=False),
+    FillingMode(name="FIKIT, place", scheduler=PriorityGapFillingScheduler()),
+    FillingMode(name="wait budget", scheduler=PriorityGapFillingScheduler(rule=FillingRule.BUDGET)),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredJob:
+    """A workload after the measurement stage: the rounds that it ran alone, in segments."""
+
+    workload: Workload
+    segment_starts: frozenset[LaunchKey]
+    rounds: tuple[Timeline, ...]
+
+    @property
+    def all_rounds(self) -> Timeline:
+        """All measured rounds, one after the other."""
+        return Timeline(
+            name=self.workload.name, kernels=tuple(kernel for measured in self.rounds for kernel in measured.kernels)
+        )
+
+    def table(self, *, by_place: bool) -> PredictionTable:
+        """Return what a planner knows of the segments."""
+        return PredictionTable(self.rounds, by_place=by_place)
+
+    def predicted_stream(self, priority: int, *, by_place: bool, endless: bool) -> KernelStream:
+        """Return the measured rounds as a stream, with what a planner knows of them."""
+        table = self.table(by_place=by_place)
+        return KernelStream(
+            timeline=self.all_rounds,
+            predicted=tuple(prediction for measured in self.rounds for prediction in table.predict_round(measured)),
+            priority=priority,
+            rounds=None if endless else 1,
+            host_waits=True,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairOutcome:
+    """The figures of one pair under one mode, as the module defines them."""
+
+    high: str
+    low: str
+    mode: str
+    slowdown: float
+    gap_use: float
+    predicted_slowdown: float
+    predicted_gap_use: float
+    low_rate: float
+    fit_s: float
+    gap_s: float  # of high
+
+
+def measure_job(workload: Workload, rounds: int) -> MeasuredJob:
+    """Run a workload alone for `rounds` steps, and cut its steps into segments."""
+    measured = measure_rounds(workload, rounds)
+    starts = find_segment_starts(measured)
+    return MeasuredJob(
+        workload=workload,
+        segment_starts=starts,
+        rounds=tuple(in_segments(operators, starts) for operators in measured),
+    )
+
+
+def execute_pair(high: MeasuredJob, low: MeasuredJob, mode: FillingMode, rounds: int) -> PairOutcome:
+    """Execute `rounds` steps of the high job beside the low one, and replay the same from what was measured alone."""
+    with (
+        ExecutedJob(
+            high.workload,
+            rounds=rounds,
+            segment_starts=high.segment_starts,
+            table=high.table(by_place=mode.by_place),
+        ) as high_job,
+        ExecutedJob(
+            low.workload, rounds=None, segment_starts=low.segment_starts, table=low.table(by_place=mode.by_place)
+        ) as low_job,
+    ):
+        executed = replay(
+            [
+                ExecutedStream(source=high_job, priority=HIGH_PRIORITY, rounds=rounds),
+                ExecutedStream(source=low_job, priority=LOW_PRIORITY, rounds=None),
+            ],
+            mode.scheduler,
+        )
+        gaps_s = [kernel.gap_s for kernels in high_job.executed_rounds for kernel in kernels]
+    predicted = replay(
+        [
+            high.predicted_stream(HIGH_PRIORITY, by_place=mode.by_place, endless=False),
+            low.predicted_stream(LOW_PRIORITY, by_place=mode.by_place, endless=True),
+        ],
+        mode.scheduler,
+    )
+    fit_s = math.fsum(fitting_s(low.rounds[-1], gap_s) for gap_s in gaps_s)
+    predicted_fit_s = math.fsum(fitting_s(low.rounds[-1], kernel.gap_s) for kernel in high.all_rounds.kernels)
+    return PairOutcome(
+        high=high.workload.name,
+        low=low.workload.name,
+        mode=mode.name,
+        slowdown=_waiting_slowdown(executed),
+        gap_use=_ratio(executed.outcomes[0].gap_used_s, fit_s),
+        predicted_slowdown=_waiting_slowdown(predicted),
+        predicted_gap_use=_ratio(predicted.outcomes[0].gap_used_s, predicted_fit_s),
+        low_rate=_ratio(executed.outcomes[1].executed_s, executed.end_s),
+        fit_s=fit_s,
+        gap_s=math.fsum(gaps_s),
+    )
+
+
+def execute_pairs(
+    highs: Sequence[Workload],
+    lows: Sequence[Workload],
+    rounds: int,
+    *,
+    modes: Sequence[FillingMode] = MODES,
+    note: Callable[[str], None] = lambda _: None,
+) -> list[PairOutcome]:
+    """Execute every high job beside every low one under each mode, and `note` each pair that is through.
+
+    PyTorch runs on one thread meanwhile: the operators of a job have one core.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        measured = {job.name: measure_job(job, rounds) for job in {job.name: job for job in (*highs, *lows)}.values()}
+        outcomes: list[PairOutcome] = []
+        for high, low in product(highs, lows):
+            outcomes += [execute_pair(measured[high.name], measured[low.name], mode, rounds) for mode in modes]
+            note(f"{high.name} beside {low.name}")
+        return outcomes
+    finally:
+        torch.set_num_threads(threads)
+
+
+def fitting_s(low: Timeline, gap_s: float) -> float:
+    """Return the mean time that the kernels of `low` run in a gap, over all kernels that may come first."""
+    kernels, run_s = low.kernels, 0.0
+    for first in range(len(kernels)):
+        clock_s, place = 0.0, first
+        while clock_s + kernels[place].duration_s <= gap_s:
+            run_s += kernels[place].duration_s
+            clock_s += kernels[place].duration_s + kernels[place].gap_s
+            place = (place + 1) % len(kernels)
+    return run_s / len(kernels)
+
+
+def _waiting_slowdown(result: ReplayResult) -> float:
+    high = result.outcomes[0]
+    return 1 + _ratio(high.waited_s, high.alone_s)
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else NAN
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeSummary:
+    """What one mode reached over all pairs."""
+
+    mode: str
+    pairs: int
+    slowdown_median: float
+    slowdown_max: float
+    kept_frac: float  # pairs in which the high job took at most MAX_SLOWDOWN
+    fitting_pairs: int  # in which a kernel of low fits into a gap of high at all
+    gap_use_median: float
+    used_frac: float  # of these: low ran for MIN_GAP_USE of the time into which its kernels fit, or more
+    low_rate_median: float
+    slowdown_error: float  # median of |predicted / executed - 1|
+    gap_use_error: float  # the same, of gap use
+
+
+def summarise(outcomes: Sequence[PairOutcome]) -> tuple[ModeSummary, ...]:
+    """Return one summary for each mode, in the order of their first outcome."""
+    summaries = []
+    for mode in dict.fromkeys(outcome.mode for outcome in outcomes):
+        rows = [outcome for outcome in outcomes if outcome.mode == mode]
+        fitting = [row for row in rows if row.fit_s > 0]
+        summaries.append(
+            ModeSummary(
+                mode=mode,
+                pairs=len(rows),
+                slowdown_median=median(row.slowdown for row in rows),
+                slowdown_max=max(row.slowdown for row in rows),
+                kept_frac=sum(row.slowdown <= MAX_SLOWDOWN for row in rows) / len(rows),
+                fitting_pairs=len(fitting),
+                gap_use_median=median(row.gap_use for row in fitting) if fitting else NAN,
+                used_frac=_ratio(sum(row.gap_use >= MIN_GAP_USE for row in fitting), len(fitting)),
+                low_rate_median=median(row.low_rate for row in rows),
+                slowdown_error=median(abs(row.predicted_slowdown / row.slowdown - 1) for row in rows),
+                gap_use_error=_median_error([row for row in fitting if row.gap_use > 0]),
+            )
+        )
+    return tuple(summaries)
+
+
+def _median_error(rows: Sequence[PairOutcome]) -> float:
+    return median(abs(row.predicted_gap_use / row.gap_use - 1) for row in rows) if rows else NAN
+
+
+SUMMARY_COLUMNS = (
+    Column("mode", of="mode"),
+    Column("pairs", COUNT, of="pairs"),
+    Column("high, median", TIMES, of="slowdown_median"),
+    Column("high, worst", TIMES, of="slowdown_max"),
+    Column(f"high ≤ {MAX_SLOWDOWN:.2f}", percent(), of="kept_frac"),
+    Column("pairs that fit", COUNT, of="fitting_pairs"),
+    Column("gap use, median", percent(), of="gap_use_median"),
+    Column(f"gap use ≥ {MIN_GAP_USE:.0%}", percent(), of="used_frac"),
+    Column("low rate, median", percent(), of="low_rate_median"),
+    Column("error, high", percent(1), of="slowdown_error"),
+    Column("error, gap use", percent(1), of="gap_use_error"),
+)
+PAIR_COLUMNS = (
+    Column("high", of="high"),
+    Column("low", of="low"),
+    Column("mode", of="mode"),
+    Column("slowdown", TIMES, of="slowdown"),
+    Column("predicted", TIMES, of="predicted_slowdown"),
+    Column("gap use", percent(), of="gap_use"),
+    Column("predicted", percent(), of="predicted_gap_use"),
+)
+COLUMN_MEANINGS = (
+    "high: time of the high job beside the low one ÷ alone, waiting only",
+    "gap use: time in the gaps of the high job in which the low job ran ÷ the part of it into which its kernels fit",
+    "low rate: time that the low job ran ÷ all time",
+    "error: median of |predicted ÷ executed - 1|, predicted by the same planner from the jobs alone",
+)
+
+
+def filling_document(outcomes: Sequence[PairOutcome]) -> Document:
+    """Return the report of executed pairs: a summary of each mode, then every pair."""
+    return Document(
+        "Gap filling, executed",
+        (
+            Sentence(
+                "Every operator really ran, on a clock of measured CPU time; hosts have processors of their own.",
+                tone=Tone.LEAD,
+            ),
+            table_of("Modes", SUMMARY_COLUMNS, summarise(outcomes)),
+            table_of("Pairs", PAIR_COLUMNS, outcomes),
+            Section("How to read this page", (Items(COLUMN_MEANINGS),)),
+        ),
+    )

@@ -1,0 +1,52 @@
+"""Sees the operators of PyTorch at their launch: their identity, and the moments before and after they run.
+
+The identity of an operator is its name and the shapes of its tensors. Views move no data and are part of the host.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from interfere.timeline.timelines import KernelIdentity
+
+
+class _OperatorInterceptor(TorchDispatchMode):
+    def __init__(self, before: Callable[[KernelIdentity], None], after: Callable[[], None]) -> None:
+        super().__init__()
+        self._before, self._after = before, after
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.is_view:
+            return func(*args, **(kwargs or {}))
+        self._before(_identity(func, _shapes(args)))
+        result = func(*args, **(kwargs or {}))
+        self._after()
+        return result
+
+
+def intercepted_operators(
+    before: Callable[[KernelIdentity], None], after: Callable[[], None]
+) -> AbstractContextManager[Any]:
+    """Return a context in which `before` and `after` are called around each operator of this thread."""
+    return _OperatorInterceptor(before, after)
+
+
+def _shapes(args: Any) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of the tensors among the arguments, those in lists included."""
+    shapes: list[tuple[int, ...]] = []
+    for arg in args:
+        if isinstance(arg, torch.Tensor):
+            shapes.append(tuple(arg.shape))
+        elif isinstance(arg, list | tuple):
+            shapes += (tuple(item.shape) for item in arg if isinstance(item, torch.Tensor))
+    return tuple(shapes)
+
+
+@lru_cache(maxsize=16_384)  # operators of different shapes that one process launches
+def _identity(func: Any, shapes: tuple[tuple[int, ...], ...]) -> KernelIdentity:
+    sizes = ", ".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
+    return KernelIdentity(name=f"{func}({sizes})")

@@ -1,0 +1,109 @@
+"""Priority with gap filling: one planner for replays of recorded timelines, for executed operators and live processes.
+
+The stream of highest priority runs whenever it has a kernel ready; the others fill its gaps, one whole kernel at a
+time. A kernel that has started runs to its end, so a filling kernel that outlasts the gap makes the high stream wait.
+The rule that says which kernel may fill is the mechanism: FIKIT's (Wu 2023, algorithms 1 and 2), none (plain priority),
+or a budget on the expected wait.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from statistics import fmean
+
+from interfere.records.checks import check, number_violations
+from interfere.timeline.streams import Arbiter, KernelScheduler, RateAllocation, StreamState
+
+LAUNCH_S = 5e-6  # time between two launches of a host: forums.developer.nvidia.com, topic 68937
+ROUNDING_S = 1e-12  # times that differ by less are equal, whatever the last bits of a sum say
+# Half of the 10 % that a job of high priority may lose: the rest is for waits that the measured gaps did not foretell.
+WAIT_BUDGET_FRAC = 0.05
+
+
+class FillingRule(StrEnum):
+    """Which kernel of lower priority may start in a gap."""
+
+    FITS = "fits"  # one whose mean run time fits into what remains of the mean gap: FIKIT
+    ANY = "any"  # every one: priority without prediction
+    BUDGET = "budget"  # one whose expected wait the high stream can still afford
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityGapFillingScheduler(KernelScheduler):
+    """The stream of highest priority runs, and the other streams fill its gaps by a rule.
+
+    A gap whose predictions are all shorter than `epsilon_s` stays empty, unless the rule needs no prediction. Of the
+    kernels that may start, the longest runs, taken from the highest priority level that has one. Every launch is
+    intercepted, which may cost `overhead_frac` of each job's time alone.
+
+    With the budget, a kernel may start where the time that the high stream has waited so far plus the wait that is
+    expected of this kernel is at most `wait_budget_frac` of the progress of the high stream, or where no wait is
+    expected.
+    """
+
+    epsilon_s: float = 2 * LAUNCH_S  # in a shorter gap the host is just launching; a filling launch would come too late
+    rule: FillingRule = FillingRule.FITS
+    wait_budget_frac: float = WAIT_BUDGET_FRAC
+    name: str = "priority"
+
+    def __post_init__(self) -> None:
+        check(number_violations(self, "epsilon_s", "overhead_frac", "wait_budget_frac", nan=False))
+
+    def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:  # noqa: ARG002
+        """Return a scheduler in which no kernel runs yet."""
+        return _GapFillingArbiter(self)
+
+    def may_fill(self, high: StreamState, run_s: float, now_s: float) -> bool:
+        """Return whether a kernel of lower priority, predicted to run `run_s`, may start in this gap of `high`."""
+        if self.rule == FillingRule.ANY:
+            return True
+        gaps_s, elapsed_s = high.predicted_gaps_s, now_s - high.last_completion_s
+        if gaps_s and max(gaps_s) < self.epsilon_s:
+            return False
+        if self.rule == FillingRule.FITS:
+            return bool(gaps_s) and run_s <= fmean(gaps_s) - elapsed_s + ROUNDING_S
+        wait_s = expected_wait_s(gaps_s, elapsed_s, run_s)
+        return wait_s <= ROUNDING_S or high.waited_s + wait_s <= self.wait_budget_frac * high.progress_s
+
+
+def expected_wait_s(gaps_s: Sequence[float], elapsed_s: float, run_s: float) -> float:
+    """Return how long the high stream is expected to wait for a kernel of `run_s` that starts now in its gap.
+
+    E[max(0, elapsed + run - G) | G > elapsed], where the gap G takes each measured value with equal probability. A gap
+    that has outlasted all of them may end at any moment: the whole run is expected.
+    """
+    remaining_s = [gap_s - elapsed_s for gap_s in gaps_s if gap_s > elapsed_s]
+    return fmean(max(0.0, run_s - left_s) for left_s in remaining_s) if remaining_s else run_s
+
+
+@dataclass(slots=True)
+class _GapFillingArbiter:
+    mode: PriorityGapFillingScheduler
+    running: int = field(default=-1)
+
+    def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
+        if self.running >= 0 and streams[self.running].ready and streams[self.running].head_started:
+            return run_only(streams, self.running)
+        highest = max((state.stream.priority for state in streams if state.active), default=0)
+        top_streams = [state for state in streams if state.active and state.stream.priority == highest]
+        ready = [state for state in top_streams if state.ready]
+        if ready:
+            self.running = min(ready, key=lambda state: (state.launched_s[0], state.index)).index
+        else:
+            self.running = self._best_filler(now_s, top_streams, streams)
+        return run_only(streams, self.running)
+
+    def _best_filler(self, now_s: float, top_streams: Sequence[StreamState], streams: Sequence[StreamState]) -> int:
+        """Return the index of the stream whose next kernel fills the gap best, or -1."""
+        candidates = [
+            (state.stream.priority, state.predicted_run_s, -state.index)
+            for state in streams
+            if state.ready and all(self.mode.may_fill(high, state.predicted_run_s, now_s) for high in top_streams)
+        ]
+        return -max(candidates)[2] if candidates else -1
+
+
+def run_only(streams: Sequence[StreamState], index: int, until_s: float = math.inf) -> RateAllocation:
+    """Return rates with which only the stream at `index` runs, until `until_s`; with -1 none runs."""
+    return RateAllocation(tuple(1.0 if k == index else 0.0 for k in range(len(streams))), until_s)
