@@ -18,18 +18,18 @@ from dataclasses import dataclass
 from itertools import product
 from statistics import median
 
-from interfere.profiling.workloads import Workload
 from interfere.records import NAN
 from interfere.reports.document import Column, Document, Items, Section, Sentence, Tone, table_of
 from interfere.reports.numbers import COUNT, TIMES, percent
-from interfere.sharing.executed_job import ExecutedJob, find_segment_starts, in_segments, measure_rounds
+from interfere.sharing.executed_job import ExecutedJob, MeasuredJob
+from interfere.sharing.operator_interception import operators_on_one_core
 from interfere.timeline.kernel_schedulers import SingleQueueScheduler, TimeSliceScheduler
+from interfere.timeline.mode_comparison import HIGH_PRIORITY, LOW_PRIORITY
 from interfere.timeline.priority_scheduler import FillingRule, PriorityGapFillingScheduler
 from interfere.timeline.replay_engine import replay
-from interfere.timeline.streams import ExecutedStream, KernelScheduler, KernelStream, ReplayResult
-from interfere.timeline.timelines import LaunchKey, PredictionTable, Timeline
+from interfere.timeline.streams import ExecutedStream, KernelScheduler, ReplayResult
+from interfere.timeline.timelines import Timeline
 
-HIGH_PRIORITY, LOW_PRIORITY = 1, 0
 MAX_SLOWDOWN, MIN_GAP_USE = 1.10, 0.5  # what a pair must keep
 
 
@@ -53,37 +53,6 @@ MODES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredJob:
-    """A workload after the measurement stage: the rounds that it ran alone, in segments."""
-
-    workload: Workload
-    segment_starts: frozenset[LaunchKey]
-    rounds: tuple[Timeline, ...]
-
-    @property
-    def all_rounds(self) -> Timeline:
-        """All measured rounds, one after the other."""
-        return Timeline(
-            name=self.workload.name, kernels=tuple(kernel for measured in self.rounds for kernel in measured.kernels)
-        )
-
-    def table(self, *, by_place: bool) -> PredictionTable:
-        """Return what a planner knows of the segments."""
-        return PredictionTable(self.rounds, by_place=by_place)
-
-    def predicted_stream(self, priority: int, *, by_place: bool, endless: bool) -> KernelStream:
-        """Return the measured rounds as a stream, with what a planner knows of them."""
-        table = self.table(by_place=by_place)
-        return KernelStream(
-            timeline=self.all_rounds,
-            predicted=tuple(prediction for measured in self.rounds for prediction in table.predict_round(measured)),
-            priority=priority,
-            rounds=None if endless else 1,
-            host_waits=True,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PairOutcome:
     """The figures of one pair under one mode, as the module defines them."""
 
@@ -99,20 +68,10 @@ class PairOutcome:
     gap_s: float  # of high
 
 
-def measure_job(workload: Workload, rounds: int) -> MeasuredJob:
-    """Run a workload alone for `rounds` steps, and cut its steps into segments."""
-    measured = measure_rounds(workload, rounds)
-    starts = find_segment_starts(measured)
-    return MeasuredJob(
-        workload=workload,
-        segment_starts=starts,
-        rounds=tuple(in_segments(operators, starts) for operators in measured),
-    )
-
-
 def execute_pair(high: MeasuredJob, low: MeasuredJob, mode: FillingMode, rounds: int) -> PairOutcome:
     """Execute `rounds` steps of the high job beside the low one, and replay the same from what was measured alone."""
     with (
+        operators_on_one_core(),
         ExecutedJob(
             high.workload,
             rounds=rounds,
@@ -155,30 +114,18 @@ def execute_pair(high: MeasuredJob, low: MeasuredJob, mode: FillingMode, rounds:
 
 
 def execute_pairs(
-    highs: Sequence[Workload],
-    lows: Sequence[Workload],
+    highs: Sequence[MeasuredJob],
+    lows: Sequence[MeasuredJob],
     rounds: int,
     *,
-    modes: Sequence[FillingMode] = MODES,
     note: Callable[[str], None] = lambda _: None,
 ) -> list[PairOutcome]:
-    """Execute every high job beside every low one under each mode, and `note` each pair that is through.
-
-    PyTorch runs on one thread meanwhile: the operators of a job have one core.
-    """
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        measured = {job.name: measure_job(job, rounds) for job in {job.name: job for job in (*highs, *lows)}.values()}
-        outcomes: list[PairOutcome] = []
-        for high, low in product(highs, lows):
-            outcomes += [execute_pair(measured[high.name], measured[low.name], mode, rounds) for mode in modes]
-            note(f"{high.name} beside {low.name}")
-        return outcomes
-    finally:
-        torch.set_num_threads(threads)
+    """Execute every high job beside every low one under each mode, and `note` each pair that is through."""
+    outcomes: list[PairOutcome] = []
+    for high, low in product(highs, lows):
+        outcomes += [execute_pair(high, low, mode, rounds) for mode in MODES]
+        note(f"{high.workload.name} beside {low.workload.name}")
+    return outcomes
 
 
 def fitting_s(low: Timeline, gap_s: float) -> float:

@@ -13,12 +13,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from interfere.errors import UnfitError
 from interfere.profiling.workloads import Workload
-from interfere.timeline.streams import ExecutedKernel
+from interfere.timeline.streams import ExecutedKernel, KernelStream
 from interfere.timeline.timelines import (
     MIN_KERNEL_S,
     KernelIdentity,
@@ -195,7 +196,9 @@ def measure_rounds(workload: Workload, rounds: int) -> tuple[Timeline, ...]:
 
     Raises UnfitError for a workload without PyTorch operators.
     """
-    with ExecutedJob(workload, rounds=rounds) as job:
+    from interfere.sharing.operator_interception import operators_on_one_core
+
+    with operators_on_one_core(), ExecutedJob(workload, rounds=rounds) as job:
         job.begin()
         while not job.execute().is_last:
             pass
@@ -232,3 +235,45 @@ def in_segments(operators: Timeline, starts: frozenset[LaunchKey]) -> Timeline:
             run_s += segments[-1].gap_s + operator.duration_s
             segments[-1] = TimelineKernel(identity=segments[-1].identity, duration_s=run_s, gap_s=operator.gap_s)
     return Timeline(name=operators.name, kernels=tuple(segments))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredJob:
+    """A workload after the measurement stage: the rounds that it ran alone, in segments."""
+
+    workload: Workload
+    segment_starts: frozenset[LaunchKey]
+    rounds: tuple[Timeline, ...]
+
+    @property
+    def all_rounds(self) -> Timeline:
+        """All measured rounds, one after the other."""
+        return Timeline(
+            name=self.workload.name, kernels=tuple(kernel for measured in self.rounds for kernel in measured.kernels)
+        )
+
+    def table(self, *, by_place: bool) -> PredictionTable:
+        """Return what a planner knows of the segments."""
+        return PredictionTable(self.rounds, by_place=by_place)
+
+    def predicted_stream(self, priority: int, *, by_place: bool, endless: bool) -> KernelStream:
+        """Return the measured rounds as a stream, with what a planner knows of them."""
+        table = self.table(by_place=by_place)
+        return KernelStream(
+            timeline=self.all_rounds,
+            predicted=tuple(prediction for measured in self.rounds for prediction in table.predict_round(measured)),
+            priority=priority,
+            rounds=None if endless else 1,
+            host_waits=True,
+        )
+
+
+def measure_job(workload: Workload, rounds: int) -> MeasuredJob:
+    """Run a workload alone for `rounds` steps, and cut its steps into segments."""
+    measured = measure_rounds(workload, rounds)
+    starts = find_segment_starts(measured)
+    return MeasuredJob(
+        workload=workload,
+        segment_starts=starts,
+        rounds=tuple(in_segments(operators, starts) for operators in measured),
+    )

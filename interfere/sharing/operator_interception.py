@@ -3,8 +3,8 @@
 The identity of an operator is its name and the shapes of its tensors. Views move no data and are part of the host.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -33,6 +33,17 @@ def intercepted_operators(
 ) -> AbstractContextManager[Any]:
     """Return a context in which `before` and `after` are called around each operator of this thread."""
     return _OperatorInterceptor(before, after)
+
+
+@contextmanager
+def operators_on_one_core() -> Iterator[None]:
+    """Run the operators of this process on one thread meanwhile, so that their CPU time is their duration."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _shapes(args: Any) -> tuple[tuple[int, ...], ...]:

@@ -191,9 +191,11 @@ def filling(
     from interfere.profiling.workloads import expand_names, find_workload
     from interfere.reports.html_page import write_html_page
     from interfere.sharing.comparison import execute_pairs, filling_document, summarise
+    from interfere.sharing.executed_job import measure_job
 
-    highs, lows = (tuple(map(find_workload, expand_names(names))) for names in (high, low))
-    outcomes = execute_pairs(highs, lows, rounds, note=progress_note)
+    highs, lows = expand_names(high), expand_names(low)
+    jobs = {name: measure_job(find_workload(name), rounds) for name in dict.fromkeys((*highs, *lows))}
+    outcomes = execute_pairs([jobs[name] for name in highs], [jobs[name] for name in lows], rounds, note=progress_note)
     document = filling_document(outcomes)
     written = str(write_html_page(out / "filling.html", document)) if out else None
     facts = {"modes": [asdict(row) for row in summarise(outcomes)], "pairs": [asdict(row) for row in outcomes]}
