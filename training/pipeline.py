@@ -55,6 +55,7 @@ from interfere.training.publishing.tracking import (
     tracked_run,
 )
 from interfere.training.publishing.training_record import log_contributions, log_training, training_name
+from interfere.training.tuning import FoundSettings, tuned_models
 
 MIN_DOMAIN_ROWS = 20  # ordered pairs of a device type and mode: as many calibrate a new device type
 AFTER_FITS = ("groups", "export", "record")  # tasks that follow the fits of models
@@ -95,6 +96,7 @@ def train(
     notice: str = "",
     measured_pairs: bool = True,
     models: Mapping[str, ModelSettings] = MODELS,
+    found_settings: Sequence[FoundSettings] = (),
     changed_domains: frozenset[DomainKey] = frozenset(),
     notes: Mapping[str, str] | None = None,
     engine: Engine | None = None,
@@ -108,10 +110,11 @@ def train(
     becomes its champion, in `models/champion`, which is served by default. `tracking` is the address of an MLflow
     server; without one the runs stay in the workspace. `occasion` begins the name of the run. `changed_domains` are
     device types and modes whose software stack is known to have changed: labels there may contradict the champion.
-    `notes` are further texts for the run, by file name. `notice` is added to the card, where the licence of a table
-    asks for it; without `measured_pairs` the folder holds no measurement of a pair. The folds are fitted on the
-    `engine`, each of which is kept in the workspace when it is done, until the training has succeeded: one that was
-    interrupted goes on from there.
+    `found_settings` are of further models, beside those with the settings that ship; folds search settings of their own
+    where these would have been chosen by what they test. `notes` are further texts for the run, by file name.
+    `notice` is added to the card, where the licence of a table asks for it; without `measured_pairs` the folder holds
+    no measurement of a pair. The folds are fitted on the `engine`, each of which is kept in the workspace when it is
+    done, until the training has succeeded: one that was interrupted goes on from there.
 
     Raises InvalidInputError for an unknown champion, TableError for a broken table, UnfitError for unusable data or a
     place that cannot be written, UnavailableError for a server that does not answer, ModelError for an export that
@@ -119,11 +122,12 @@ def train(
     """
     report = report or (lambda _: None)
     encoder = FeatureEncoder()
-    require_model(champion, models)
 
     # 1. Read the tables and split off the held-out pairs.
     source, beside = read_source_tables(tables), read_group_tables(groups)
     measured_set, held_out_set = hold_out(build_dataset(source.tables, encoder), held_out)
+    models = {**models, **tuned_models(found_settings, (source, beside), work)}
+    require_model(champion, models)
     require_min_pairs(measured_set)
     training_set, campaigns = align_campaigns(measured_set)
 
@@ -136,11 +140,9 @@ def train(
     # 3. Cross-validate and fit every model, and select the champion.
     pairs, workloads = len(training_set), len(training_set.workloads)
     report(f"{pairs} ordered pairs of {workloads} workloads, {len(held_out_set)} held out")
-    for line in alignment_texts(campaigns):
-        report(line)
     warnings = tuple(small_domain_warnings(training_set))
-    for warning in warnings:
-        report(warning)
+    for line in (*alignment_texts(campaigns), *warnings):
+        report(line)
     clock = _training_clock(training_set, models, len(source.tables), seed, report)
     runner = Runner(engine=engine, folder=work / FOLDS_FOLDER, report=report, clock=clock)
     tables_effect = table_contributions(

@@ -39,6 +39,15 @@ def train(
     models: Annotated[
         str, typer.Option(help="Compare only these, comma-separated. Default: all.", show_default=False)
     ] = "",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE|MODEL",
+            help="Settings that tune found, of another model to compare: its file, or the model tuned in this "
+            "workspace. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     publish: Annotated[Path | None, typer.Option(help="Folder of the published model.", show_default=False)] = None,
     held_out: Annotated[
         list[str] | None,
@@ -72,6 +81,7 @@ def train(
     from interfere.training.evaluation.scores import scores_by_model
     from interfere.training.models.catalogue import select_models
     from interfere.training.pipeline import train as train_models
+    from interfere.training.tuning import read_settings
 
     result = train_models(
         find_table_folders(data, work),
@@ -80,6 +90,7 @@ def train(
         publish_to=publish,
         champion=champion,
         models={model.name: model for model in select_models(models)},
+        found_settings=[read_settings(text, work) for text in settings or ()],
         notice=notice_text(notice),
         measured_pairs=measured_pairs,
         held_out=frozenset(parse_pair(text) for text in held_out or ()),

@@ -13,6 +13,7 @@ from interfere.training.evaluation.candidates import GATE, REQUEST, Candidates
 from interfere.training.evaluation.scores import LEGEND, scores_by_model
 from interfere.training.groups.evaluation import DomainComposition
 from interfere.training.publishing.goldens import stated_range
+from interfere.training.tuning import SUFFIX
 
 DESCRIPTIONS = {
     "mean": "one number for all pairs",
@@ -72,7 +73,7 @@ def model_card(
             Sentence(
                 with_code(
                     "Predicts `slowdown[i, j]`: the metric of job i beside job j ÷ its metric alone. "
-                    f"The model is {DESCRIPTIONS.get(champion, 'a model that does not ship with interfere')}."
+                    f"The model is {_description(champion)}."
                 )
             ),
             Sentence(_matrix_text(matrix_limit)),
@@ -85,6 +86,13 @@ def model_card(
             *((Section("Notices", (Sentence(notice.strip()),)),) if notice.strip() else ()),
         ),
     )
+
+
+def _description(model: str) -> str:
+    tuned = DESCRIPTIONS.get(model.removesuffix(SUFFIX))
+    if tuned is not None and model.endswith(SUFFIX):
+        return f"{tuned}, with settings that were searched; no row below was told about by settings that it chose"
+    return tuned or "a model that does not ship with interfere"
 
 
 LIMITS = (
