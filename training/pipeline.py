@@ -122,12 +122,12 @@ def train(
     """
     report = report or (lambda _: None)
     encoder = FeatureEncoder()
+    require_model(champion, (*models, *(found.name for found in found_settings)))
 
     # 1. Read the tables and split off the held-out pairs.
     source, beside = read_source_tables(tables), read_group_tables(groups)
     measured_set, held_out_set = hold_out(build_dataset(source.tables, encoder), held_out)
     models = {**models, **tuned_models(found_settings, (source, beside), work)}
-    require_model(champion, models)
     require_min_pairs(measured_set)
     training_set, campaigns = align_campaigns(measured_set)
 

@@ -222,6 +222,11 @@ class FoundSettings:
     trials: int
     pairs: tuple[str, ...]  # `pair_keys` of the rows of the search
 
+    @property
+    def name(self) -> str:
+        """Return the name of the model with these settings."""
+        return f"{self.model}{SUFFIX}"
+
     def write(self, path: Path) -> None:
         """Write the file. Raises UnfitError where it cannot be written."""
         write_text(path, json.dumps({"format": FORMAT} | asdict(self), indent=1) + "\n")

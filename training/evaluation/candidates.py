@@ -193,7 +193,7 @@ def train_candidates(
     )
 
 
-def require_model(name: str, settings: Mapping[str, ModelSettings]) -> None:
+def require_model(name: str, settings: Collection[str]) -> None:
     """Raise InvalidInputError for a name that is none of the models; "" leaves the choice to the selection."""
     if name and name not in settings:
         raise InvalidInputError("unknown model", value=name, remedy=f"choose among {', '.join(settings)}")
