@@ -331,7 +331,7 @@ def explain(
         candidates = find_candidates(known, context.jobs[query.job_id].gpus)
     # 3. What the job may not have, and what else it could have got.
     refused, refused_total = refusals(candidates, action) if candidates else ((), 0)
-    budget = TimeBudget(ALTERNATIVES_BUDGET_S)
+    budget = TimeBudget.of_search(ALTERNATIVES_BUDGET_S)
     in_pair = len(action.partners) < 2  # alternatives to a larger group are not solved for
     solved, left_out = alternatives(known, action, device_class, budget) if known and in_pair else ((), 0)
     return Explanation(

@@ -31,6 +31,7 @@ from interfere.matching.problem import (
     reduced_costs,
 )
 from interfere.matching.programs import (
+    UNITS_PER_COLUMN,
     LinearAnswer,
     LinearProgram,
     Restriction,
@@ -45,6 +46,7 @@ NEGATIVE = 1e-9  # a reduced cost below -NEGATIVE times the level's sum is negat
 NEAR_COLUMNS = (1_000, 6_000, 30_000)  # of an integer program: few improve the placement, all up to the gap prove it
 SHARE_OF_COLUMNS = 0.8  # of the time, to add columns; the rest proves and rounds
 MAX_NODES = (20, 200, 1_000)  # nodes of the integer search tree: keeps the search deterministic and short
+PRICING_UNITS = 0.3  # work units of pricing a column or pattern once
 WAITING_TOLERANCE = 1e-13  # a light job that waits in vain is less than the level's tolerance beside heavy ones
 LARGE, SHARE_OF_CLOSING = 50_000, 0.4  # columns of a problem in which a gap is closed for that share of what is left
 LINEAR_GAP = 1e-3  # of a linear program over patterns that is as good as solved: half of all rounds gain less
@@ -128,7 +130,9 @@ class LevelSearch:
             limit = -NEGATIVE * scale * SCALED_SUM
             if self.problem.patterns is not None:
                 found = self._pattern_columns(linear.prices, limit, program)
+                self._budget.spend(PRICING_UNITS * len(self.problem.patterns.host))
             else:
+                self._budget.spend(PRICING_UNITS * len(self.problem.host))
                 reduced = reduced_costs(self.problem, self.level.cost, linear.prices, self.restriction.levels)
                 reduced[~self.restriction.allowed] = np.inf
                 found = best_columns(self.problem, reduced, limit)
@@ -248,9 +252,10 @@ class LevelSearch:
                 return
             gap = self.value - self.linear_bound
             near = np.flatnonzero(self._reduced <= gap + self._tolerance)
-            complete = len(near) <= most
+            affordable = int(min(most, max(1.0, self._budget.remaining_units / UNITS_PER_COLUMN)))
+            complete = len(near) <= affordable
             if not complete:
-                near = near[np.argpartition(self._reduced[near], most)[:most]]
+                near = near[np.argpartition(self._reduced[near], affordable)[:affordable]]
             placement, bound = solve_integer_program(
                 self.problem,
                 self.level,

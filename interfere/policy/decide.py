@@ -13,6 +13,7 @@ from interfere.errors import InvalidInputError
 from interfere.policy.answer.assumed_modes import tell_assumed_modes
 from interfere.policy.answer.merge import all_waiting, merge_plans
 from interfere.policy.answer.starts import group_costs, job_objective_cost, pairings
+from interfere.policy.canonical_order import in_canonical_order, in_order_of
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.group_costs import cost_alone
 from interfere.policy.deadlines.guarantees import (
@@ -77,9 +78,11 @@ def decide(
     ledger's clock.
     """
     if context.budget.unlimited:
-        context = replace(context, budget=TimeBudget(context.limits.timing.time_budget_s))
-    # 1. Refuse a snapshot that contradicts itself or the ledger.
+        context = replace(context, budget=TimeBudget.of_search(context.limits.timing.time_budget_s))
+    # 1. Refuse a snapshot that contradicts itself or the ledger, and forget the order in which it was sent.
     _raise_contradictions(context, ledger)
+    queue = context.snapshot.pending
+    context = context.with_snapshot(in_canonical_order(context.snapshot))
     # 2. Choose the sizes of elastic jobs.
     sized = choose_sizes(context, ledger.promises)
     context = context.with_snapshot(sized.snapshot)
@@ -118,12 +121,13 @@ def decide(
     )
     # 13. Compose the answer.
     kept = keep_actions(context, changes, overuse, slowdown_of)
-    actions = infeasible.annotate((*changes, *kept), promises.kept_jobs)
+    actions = infeasible.annotate(in_order_of((*changes, *kept), queue), promises.kept_jobs)
     plan = replace(
         plan,
         actions=mark_accepted(tell_assumed_modes(actions, context), ledger.accepted_deadlines),
         resolve_at_s=next_decision_s(context, changes, ledger.promises, slowdown_of),
         stopped_by="time budget" if context.budget.was_cut else "",
+        work_units=context.budget.units,
     )
     return ScopeDecision(plan=plan, ledger=ledger, promises=promises, deadlines=deadlines)
 

@@ -19,7 +19,7 @@ from interfere.policy.schedule.from_context import SchedulingInstance, has_plann
 from interfere.policy.schedule.heuristics import GREEDY_JOINT_THROUGHPUT, JobOrder, jobs_in_order
 from interfere.policy.schedule.list_scheduler import place_cheapest, schedule_in_order
 from interfere.policy.schedule.problem import Schedule, ScheduleProblem
-from interfere.policy.schedule.search import ALONE, search
+from interfere.policy.schedule.search import ALONE, MAX_WORK_UNITS, search
 from interfere.policy.schedule.timeline import GroupStart, Timeline
 from interfere.records import Action, EndPromise, HeuristicValue, Plan, ScopeLedger
 
@@ -89,13 +89,12 @@ def _searched(
         problem,
         last_order=[number_of[name] for name in ledger.planned_order if name in number_of],
         moment_starts=_moment_starts(moment, instance, context),
+        max_units=int(min(MAX_WORK_UNITS, budget.remaining_units)),
         expired=lambda: budget.expired,
     )
-    plan = replace(
-        serve_schedule(moment, found.schedule, instance, context),
-        chosen_because=found.chosen_because,
-        work_units=float(found.work_units),
-    )
+    budget.spend(found.work_units)
+    plan = serve_schedule(moment, found.schedule, instance, context)
+    plan = replace(plan, chosen_because=found.chosen_because)
     if not instance.is_estimated:
         values = sorted(found.heuristic_values.items())
         plan = replace(

@@ -27,7 +27,7 @@ from interfere.time_budget import TimeBudget
 
 # Costs of pairs and seats up to which all parts are planned as one problem: they take 20 ms.
 CELLS_OF_ONE_PROBLEM = 100_000
-SHARE_OF_SEARCH = 0.95  # of the budget that is left once the columns are listed; the rest is for the answer
+SHARE_OF_SEARCH = 0.85  # of the budget that is left once the columns are listed; the rest is for schedules and moves
 
 
 def plan(context: PlanningContext) -> Plan:
@@ -35,7 +35,8 @@ def plan(context: PlanningContext) -> Plan:
     violations = validate_snapshot(context.snapshot, context.custom_objective)
     if violations:
         raise InvalidInputError.from_violations(violations)
-    context = replace(context, budget=TimeBudget(context.limits.timing.time_budget_s))
+    if context.budget.unlimited:
+        context = replace(context, budget=TimeBudget.of_search(context.limits.timing.time_budget_s))
     infeasible = find_infeasible_deadlines(context)
     feasible_plan = plan_pending_jobs(context.with_snapshot(infeasible.snapshot))
     stopped_by = "time budget" if context.budget.was_cut else ""
