@@ -1,4 +1,4 @@
-"""Rows of an older campaign, measured on another software stack, are translated to the newest one before training.
+"""Rows of a campaign on another software stack are translated to one stack before training.
 
 Campaigns of one device type and sharing mode are compared on the pairs that both measured; where these are too few, on
 what the older one predicts for the pairs of the newer. Where they agree, they are one stack and are pooled as they are.
@@ -9,8 +9,12 @@ Where they differ, the older row s of victim i beside neighbour j on device type
 with zero-mean normal effects, whose variances and noise are learned: the differences are rows of the field
 (`interfere.predict.field.gaussian`). A translated row weighs by the variance
 of its translation; it trains, but it is never a test, never published as a measurement, and never trusted by the gate.
-Measured rows that name no campaign are older than the windows since a change of the stack, which the log of a server
-shows (`interfere.training.site_log`), and are pooled with any other campaign.
+Measured rows that name no campaign are pooled with any other measured campaign.
+
+What a server observed since a change of the stack, which its log shows (`interfere.training.site_log`), is translated
+back to what was measured, never the other way: a model is published for the stack of its measurements, and the belief
+of the server, which learns the same log with it, carries every pair to the present stack. So nothing that the belief
+knows of a pair is lost by training again.
 Law: with a single campaign, with campaigns that agree, or with rows that name none, the dataset is returned as it is.
 """
 
@@ -50,7 +54,7 @@ Ints = NDArray[np.int64]
 
 
 class Relation(StrEnum):
-    """The relation of an older campaign to the newest campaign."""
+    """The relation of another campaign to the newest measured one."""
 
     SAME = "same stack"
     TRANSLATED = "translated"
@@ -59,7 +63,7 @@ class Relation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignRelation:
-    """How the rows of an older campaign enter a training."""
+    """How the rows of another campaign than the newest measured one enter a training."""
 
     campaign: str
     newest: str
@@ -71,19 +75,20 @@ class CampaignRelation:
 
     def text(self) -> str:
         """Return a line about the relation, for people."""
-        names = f"campaign {self.campaign!r} ({self.rows} rows) beside the newer {self.newest!r}"
+        beside = f"the newer {self.newest!r}" if self.newest else "what was measured without a campaign"
+        names = f"campaign {self.campaign!r} ({self.rows} rows) beside {beside}"
         if self.relation is Relation.UNKNOWN:
             return f"{names}: pooled as it is, only {self.compared} pairs can be compared; measure {MIN_COMPARED} again"
         figures = f"median difference of {self.compared} pairs {math.expm1(self.median_difference):.1%}"
         if self.relation is Relation.SAME:
             return f"{names}: one stack, pooled; {figures}"
-        return f"{names}: another stack, translated to the newer, ± {math.expm1(self.noise):.1%}; {figures}"
+        return f"{names}: another stack, translated to that one, ± {math.expm1(self.noise):.1%}; {figures}"
 
 
 def align_campaigns(dataset: Dataset) -> tuple[Dataset, tuple[CampaignRelation, ...]]:
-    """Return the dataset with older campaigns translated to the newest campaign of their domain.
+    """Return the dataset with the other campaigns of each domain translated to its newest measured campaign.
 
-    The second value tells how each older campaign relates to the newest one.
+    The second value tells how each of the others relates to that one.
     """
     newest_of_domain = {
         domain: order[-1] for domain in range(len(dataset.domains)) if (order := _by_age(dataset, domain))
@@ -95,7 +100,7 @@ def align_campaigns(dataset: Dataset) -> tuple[Dataset, tuple[CampaignRelation, 
         for newest in sorted(
             {c for d, c in newest_of_domain.items() if c != older and rows[dataset.domain == d].any()}
         ):
-            if not name and not dataset.observed[dataset.campaign == newest].any():
+            if not name:
                 continue
             domains = [d for d, c in newest_of_domain.items() if c == newest]
             result, relation = _align(dataset, result, older, newest, np.array(domains))
@@ -111,23 +116,23 @@ def _rows_of(dataset: Dataset, campaign: int) -> NDArray[np.bool_]:
 
 
 def _by_age(dataset: Dataset, domain: int) -> list[int]:
-    """Return the named campaigns of a domain, oldest first.
+    """Return the campaigns of a domain: those that running jobs reported, then the measured ones, each oldest first.
 
-    A campaign is as old as its last measurement; without times, the order of the tables decides.
+    A campaign is as old as its last measurement; without times, the order of the tables decides. Measured rows that
+    name no campaign come before those that do.
     """
 
-    def age(campaign: int) -> tuple[float, int]:
-        rows = (dataset.domain == domain) & (dataset.campaign == campaign)
+    def age(campaign: int) -> tuple[bool, bool, float, int]:
+        rows = (dataset.domain == domain) & _rows_of(dataset, campaign)
         times_s = dataset.measured_at_s[rows]
         known_s = times_s[np.isfinite(times_s)]
-        return (float(known_s.max()) if len(known_s) else -math.inf), int(np.flatnonzero(rows).max())
+        newest_s = float(known_s.max()) if len(known_s) else -math.inf
+        is_measured = not dataset.observed[rows].all()
+        return is_measured, bool(dataset.campaigns[campaign]), newest_s, int(np.flatnonzero(rows).max())
 
-    named = [
-        int(c)
-        for c in np.unique(dataset.campaign[dataset.domain == domain])
-        if dataset.campaigns[int(c)] and (dataset.domain[dataset.campaign == c] == domain).any()
-    ]
-    return sorted(named, key=age)
+    in_domain = [int(c) for c in np.unique(dataset.campaign[dataset.domain == domain])]
+    present = [c for c in in_domain if (_rows_of(dataset, c) & (dataset.domain == domain)).any()]
+    return sorted(present, key=age)
 
 
 def _align(
@@ -136,7 +141,7 @@ def _align(
     """Return `result` with one older campaign translated to a newer one in the given domains."""
     here = np.isin(dataset.domain, domains)
     old = np.flatnonzero(here & _rows_of(dataset, older))
-    new = np.flatnonzero(here & (dataset.campaign == newest))
+    new = np.flatnonzero(here & _rows_of(dataset, newest))
     # 1. Compare what both know.
     expected, measured = _expected_by(dataset, old, new)
     known = np.isfinite(expected)

@@ -150,7 +150,7 @@ def test_translated_rows_are_trained_on_and_never_published_as_measurements(
     assert made.verdict.reason.startswith("refused: ")
     assert "pairs measured before were translated to another software stack (campaign new)" in made.verdict.reason
     assert "by force" in made.verdict.reason
-    assert any("another stack, translated to the newer" in line for line in lines)
+    assert any("another stack, translated to that one" in line for line in lines)
     champion = read_champion(1, "", made.folder, encoder)
     assert champion.manifest is not None
     measured = read_measured_table(made.folder, champion.manifest)
