@@ -33,7 +33,7 @@ PURPOSES = {
         "timeline",
         "advise-copies",
     ),
-    "Run it beside a scheduler": ("callers", "slurm", "kubernetes", "scopes", "store", "dashboard"),
+    "Run it beside a scheduler": ("callers", "run", "agent", "slurm", "kubernetes", "scopes", "store", "dashboard"),
 }
 """What people come for → the commands for it. Commands of other distributions stand under "More"."""
 

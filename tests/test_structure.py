@@ -52,6 +52,7 @@ def test_no_library_imports_the_command_line() -> None:
     assert {name for name in users if not name.startswith(allowed)} == {
         "interfere.serving.adapters.slurm.command",
         "interfere.serving.adapters.kubernetes.command",
+        "interfere.serving.adapters.node.agent",
     }
     assert {name for name, targets in imports.items() if "interfere.cli" in targets} == {"interfere.__main__"}
 

@@ -112,9 +112,9 @@ def find_gpu(device_type: str, index: int | None = None) -> Gpu:
     return matching[0]
 
 
-def gpu_processes(gpu: Gpu) -> tuple[GpuProcess, ...]:
+def gpu_processes(gpu_uuid: str) -> tuple[GpuProcess, ...]:
     """Return the processes that compute on a GPU now."""
-    rows = _query(f"--query-compute-apps={','.join(PROCESS_FIELDS)}", f"--id={gpu.uuid}")
+    rows = _query(f"--query-compute-apps={','.join(PROCESS_FIELDS)}", f"--id={gpu_uuid}")
     return tuple(
         GpuProcess(pid=int(_number(pid)), name=name, memory_bytes=_number(memory) * MIB) for pid, name, memory in rows
     )

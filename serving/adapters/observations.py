@@ -10,7 +10,7 @@ from typing import Generic
 
 from interfere.client import PolicyClient
 from interfere.errors import InterfereError
-from interfere.records import Action, JobProfile, Observation, Outcome, OutcomeKind, Progress
+from interfere.records import Action, JobProfile, MemoryUsage, Observation, Outcome, OutcomeKind, Progress
 from interfere.serving.adapters.journal import Journal
 from interfere.serving.adapters.windows import (
     ColocationWindow,
@@ -25,6 +25,7 @@ from interfere.serving.adapters.windows import (
 )
 
 _log = logging.getLogger("interfere.adapters")
+MAX_USAGES = 10_000  # windows of memory that are kept until the server has them
 MAX_REFUSALS = 1_000  # that are kept until the server has them; everything else is read again from the scheduler
 
 
@@ -113,11 +114,22 @@ class Reporter(Generic[J]):
         self._reported, self._profiled = set[str](), set[tuple[str, str]]()
         self._journalled: set[tuple[str, str]] = set()
         self._refusals: dict[str, Observation] = {}  # that no server has yet
+        self._usages: tuple[MemoryUsage, ...] = ()  # that no server has yet
 
     def see(self, runs: Iterable[Run[J]], decided_jobs: Iterable[DecidedJob[J]], now_s: float) -> None:
         """Take in the runs and the decided jobs of one moment."""
         self._residencies.see(runs, now_s)
         self._decided_jobs = tuple(decided_jobs)
+
+    def report_memory(self, client: PolicyClient, usages: Sequence[MemoryUsage]) -> None:
+        """Report windows of memory, and those of earlier rounds that no server has yet.
+
+        Raises InterfereError where the server does not answer.
+        """
+        self._usages = (*self._usages, *usages)[-MAX_USAGES:]
+        if self._usages:
+            client.observe(self._usages)
+            self._usages = ()
 
     def report(
         self, client: PolicyClient, decisions: Sequence[Decision[J]], rejected: Sequence[Rejection], now_s: float

@@ -102,7 +102,7 @@ def check_plan_subjects(plan: Plan, snapshot: Snapshot) -> None:
     pending, devices = {job.id for job in snapshot.pending}, {device.id for device in snapshot.devices}
     running = {job.id for device in snapshot.devices for job in device.residents}
     for action in plan.actions:
-        jobs = running if action.kind in STOPS else pending
+        jobs = running if action.kind in (*STOPS, ActionKind.KEEP) else pending
         if action.job_id not in jobs or (action.kind in STARTS and action.device_id not in devices):
             raise InvalidInputError(
                 "the server's plan is about jobs or devices that were not in the request",

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from interfere.client import PolicyClient
 from interfere.errors import InterfereError, InvalidInputError, UnavailableError
-from interfere.records import Action, Limits, Plan
+from interfere.records import Action, Limits, MemoryUsage, Plan
 from interfere.serving.adapters.journal import Journal
 from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.observations import DecidedJob, Decision, Rejection, Reporter
@@ -39,6 +39,7 @@ class Reading(Generic[J, C]):
     runs: tuple[Run[J], ...] = ()
     decided_jobs: tuple[DecidedJob[J], ...] = ()
     repairs: tuple[C, ...] = ()  # changes of jobs that an earlier round left half done: they come first
+    memory_usages: tuple[MemoryUsage, ...] = ()  # windows that were measured since the last reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +108,11 @@ class Advisor(Generic[J, P, C]):
 
         The next round completes an interrupted one.
         """
-        # 1. Read the scheduler, and repair what an earlier round left half done.
+        # 1. Read the scheduler, report what jobs hold, and repair what an earlier round left half done.
         reading = self.port.read()
         self._reporter.see(reading.runs, reading.decided_jobs, reading.at_s)
+        if not self.port.dry_run:
+            self._reporter.report_memory(self.client, reading.memory_usages)
         changes, rejected = list(reading.repairs), list(self._apply(reading.repairs))
         decisions, left_out = list[Decision[J]](), Counter[str]()
         # 2. Decide and apply, scope by scope.

@@ -15,6 +15,7 @@ from interfere.installation import HOME
 NAMES = (
     "advise",
     "advise-copies",
+    "agent",
     "audit",
     "data",
     "dashboard",
@@ -35,6 +36,7 @@ NAMES = (
     "quickstart",
     "replay",
     "retrain",
+    "run",
     "scopes",
     "serve",
     "slurm",

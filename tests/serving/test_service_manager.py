@@ -94,7 +94,7 @@ def test_the_units_are_valid(tmp_path: Path) -> None:
             pytest.fail("systemd is not installed: apt-get install systemd")
         pytest.skip("systemd is not installed: apt-get install systemd")
     units = sorted((*DEPLOY.glob("*.service"), *DEPLOY.glob("*.timer")))
-    assert len(units) == 5
+    assert len(units) == 6
     shipped = {unit.name: unit for unit in units} | {"interfere@.service": DEPLOY / "interfere.service"}
     for name, unit in shipped.items():
         (tmp_path / name).write_text(unit.read_text().replace("/opt/interfere/bin", str(BINARIES)))

@@ -98,7 +98,7 @@ def gpu_of(device_type: str, index: int | None) -> "Gpu | None":
         return None
     gpu = find_gpu(device_type, index)
     progress_note(f"{gpu.provenance}; {UNTRIED}")
-    for process in gpu_processes(gpu):
+    for process in gpu_processes(gpu.uuid):
         progress_note(
             f"warning: process {process.pid} ({process.name}) uses this GPU too: end it, or the figures are wrong"
         )

@@ -152,6 +152,15 @@ class SlurmCommands:
         """Return all nodes."""
         return read_nodes(self._run("sinfo", "--json"))
 
+    def process_ids(self, job_id: str, node: str) -> tuple[int, ...]:
+        """Return the ids of the processes of a job on this host, as its slurmd for `node` tracks them."""
+        rows = (line.split() for line in self._run("scontrol", "listpids", job_id, node).splitlines())
+        return tuple(int(row[0]) for row in rows if len(row) > 1 and row[0].isdecimal() and row[1] == job_id)
+
+    def notify(self, job_id: str, message: str) -> None:
+        """Write a message into the standard error of a running job."""
+        self._run("scontrol", "notify", job_id, message)
+
     def apply(self, edits: Sequence[Edit]) -> tuple[Rejection, ...]:
         """Apply edits in order, and return the rejected updates, at most one a job."""
         rejected: dict[str, Rejection] = {}

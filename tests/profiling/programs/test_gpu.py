@@ -56,7 +56,7 @@ def test_a_gpu_is_found_by_its_type_with_its_provenance(smi: Path) -> None:
     gpu = find_gpu("a100")
     assert (gpu.index, gpu.uuid) == (0, "GPU-aa")
     assert gpu.provenance == "NVIDIA A100-SXM4-40GB, driver 550.54.15, SM clock up to 1410 MHz"
-    assert [(p.pid, p.name, p.memory_bytes) for p in gpu_processes(gpu)] == [(4242, "python", 3000 * 2.0**20)]
+    assert [(p.pid, p.name, p.memory_bytes) for p in gpu_processes(gpu.uuid)] == [(4242, "python", 3000 * 2.0**20)]
     sample = sample_gpu(gpu.uuid)
     assert (sample.gpu_util_frac, sample.power_w) == (0.87, 231.5)
 
