@@ -20,7 +20,7 @@ from interfere.predict.transfer.first_predictions import log_predictions
 from interfere.records import PairStatus
 from interfere.sharing_modes import OptionalSharingMode, SharingMode
 from interfere.sim.beliefs import beliefs_from
-from interfere.sim.truth import TruthTable
+from interfere.sim.truth import STEP_TIME, TruthTable
 from interfere.study.questions import FittedBeliefs
 from interfere.training.dataset import Dataset, PairRows, build_dataset, hold_out, require_min_pairs, unordered_pair
 from interfere.training.models.ensemble import EnsembleModel, FittedEnsemble
@@ -90,8 +90,9 @@ def fill_truth(table: Table, truth: TruthTable, *, seed: int) -> TruthTable:
 
 
 def _domain(table: Table, truth: TruthTable) -> Table:
-    """Return the rows of a table that are of the truth's device type and mode."""
-    rows = tuple(p for p in table.pairs if (p.device_type, p.mode) == (truth.device_type, truth.mode))
+    """Return the step times of a table that are of the truth's device type and mode."""
+    key = (truth.device_type, truth.mode, STEP_TIME)
+    rows = tuple(p for p in table.pairs if (p.device_type, p.mode, p.metric) == key)
     return Table(name=table.name, jobs=table.jobs, pairs=rows)
 
 

@@ -30,8 +30,8 @@ SCHEMA_VERSION_KEY = b"interfere.schema"
 MAX_STEP_S = 3_600.0  # a longer step is taken for a time in another unit
 MAX_BYTES = 1e16
 JOB_KEY = ("workload", "device_type", "source")  # one row of each source: readers combine them
-PAIR_KEY = ("victim", "neighbour", "device_type", "mode", "metric", "important")
-GROUP_KEY = ("victim", "company", "device_type", "mode", "metric")
+PAIR_KEY = ("victim", "neighbour", "device_type", "mode", "metric", "important", "campaign")
+GROUP_KEY = ("victim", "company", "device_type", "mode", "metric", "campaign")
 # Facts that were added to the schema after tables had been written: in a file without them they read as null.
 OPTIONAL_JOB_COLUMNS = (
     "memory_model_bytes",

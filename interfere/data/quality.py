@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -276,9 +277,19 @@ def _group_quality(rows: Sequence[GroupMeasurement]) -> GroupQuality:
 
 
 def _figures(rows: Sequence[PairMeasurement | GroupMeasurement]) -> dict[str, Any]:
-    """Return the fields of SlowdownFigures; the ICC compares the first two blocks of each row."""
+    """Return the fields of SlowdownFigures; the ICC compares two blocks of each row.
+
+    They are the first two, or the first ones of two campaigns where both measured the row.
+    """
     ok = [row for row in rows if row.status is PairStatus.OK]
-    first_two = [np.log(blocks[:2]) for row in ok if len(blocks := block_slowdowns(row)) >= 2]
+    blocks_of_row: dict[tuple[object, ...], list[tuple[float, ...]]] = {}
+    for row in ok:
+        blocks_of_row.setdefault(_row_key(row), []).append(block_slowdowns(row))
+    repeats = [
+        (*(blocks[0] for blocks in campaigns if blocks), *(block for blocks in campaigns for block in blocks[1:]))
+        for campaigns in blocks_of_row.values()
+    ]
+    first_two = [np.log(blocks[:2]) for blocks in repeats if len(blocks) >= 2]
     slowdowns = [row.slowdown for row in ok]
     return {
         "rows_by_status": tuple((status.value, sum(row.status is status for row in rows)) for status in PairStatus),
@@ -289,6 +300,52 @@ def _figures(rows: Sequence[PairMeasurement | GroupMeasurement]) -> dict[str, An
         "slowdown_max": _quantile(slowdowns, 1.0),
         "steal_p90": _quantile([row.steal_frac for row in ok if row.steal_frac == row.steal_frac], 0.9),
     }
+
+
+def _row_key(row: PairMeasurement | GroupMeasurement) -> tuple[object, ...]:
+    """Return what two campaigns have in common where they measured the same."""
+    beside = (row.neighbour, row.important) if isinstance(row, PairMeasurement) else row.company
+    return row.victim, beside, row.device_type, row.mode, row.metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeatability:
+    """How far the slowdowns of two campaigns of a table lie apart: |later ÷ earlier - 1| over the rows of both."""
+
+    metric: str
+    earlier: str
+    later: str
+    rows: int
+    median: float
+    p90: float
+
+
+def repeatabilities(table: Table) -> tuple[Repeatability, ...]:
+    """Return the repeatability of each metric from each campaign of the table to the next one, by age."""
+    times_s: dict[str, float] = {}
+    slowdowns: dict[tuple[str, str], dict[tuple[object, ...], float]] = {}
+    rows: tuple[PairMeasurement | GroupMeasurement, ...] = (*table.ok_pairs, *table.ok_groups)
+    for row in rows:
+        times_s[row.campaign] = max(row.measured_at_s, times_s.get(row.campaign, row.measured_at_s))
+        slowdowns.setdefault((row.metric, row.campaign), {})[_row_key(row)] = row.slowdown
+    campaigns = sorted(times_s, key=lambda campaign: (times_s[campaign], campaign))
+    found = []
+    for metric in sorted({metric for metric, _ in slowdowns}):
+        for earlier, later in pairwise(campaigns):
+            before, after = slowdowns.get((metric, earlier), {}), slowdowns.get((metric, later), {})
+            differences = [abs(after[key] / before[key] - 1.0) for key in before.keys() & after.keys()]
+            if differences:
+                found.append(
+                    Repeatability(
+                        metric=metric,
+                        earlier=earlier,
+                        later=later,
+                        rows=len(differences),
+                        median=_quantile(differences, 0.5),
+                        p90=_quantile(differences, 0.9),
+                    )
+                )
+    return tuple(found)
 
 
 def _quantile(values: Sequence[float], q: float) -> float:

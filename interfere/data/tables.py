@@ -182,7 +182,7 @@ def merge_roles(pairs: Iterable[PairMeasurement]) -> tuple[PairMeasurement, ...]
         if not row.important:
             rows.append(row)
             continue
-        key = (row.victim, row.neighbour, row.device_type, row.mode, row.metric)
+        key = (row.victim, row.neighbour, row.device_type, row.mode, row.metric, row.campaign)
         if key in place_of_pair:
             rows[place_of_pair[key]] = _merged(rows[place_of_pair[key]], row)
         else:

@@ -169,10 +169,11 @@ class Layout:
 
     mode: SharingMode
     seats: tuple[Placement, ...]
+    further_cores: tuple[int, ...] = ()  # of the ranks of a gang after the first, which sits as other jobs do
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """The cores that are measured."""
+        """The cores that jobs on one device share."""
         return tuple(sorted({seat.core for seat in self.seats}))
 
     @property
@@ -180,8 +181,13 @@ class Layout:
         """Whether the first job of a group is the important one, so that the order of the jobs matters."""
         return self.mode.properties.orders_jobs
 
-    def placement(self, instance: int) -> Placement:
-        """Return the placement of an instance of a workload: the seat with the number of the instance."""
+    def placement(self, instance: int, rank: int = 0) -> Placement:
+        """Return the placement of an instance of a workload: the seat with the number of the instance.
+
+        A further rank of a gang has the core of its number, the same for all gangs.
+        """
+        if rank:
+            return Placement(core=self.further_cores[rank - 1])
         return self.seats[min(instance, len(self.seats) - 1)]
 
     def instances(self, members: Sequence[str]) -> tuple[int, ...]:
@@ -195,10 +201,10 @@ class Layout:
         return tuple(members[:k].count(name) for k, name in enumerate(members))
 
 
-def choose_layout(mode: SharingMode, core: int | None) -> Layout:
+def choose_layout(mode: SharingMode, core: int | None, *, ranks: int = 1) -> Layout:
     """Return the layout of a sharing mode on `core`, or on the idlest core where none is given.
 
-    Raises UnfitError where cores are missing.
+    `ranks` is the size of the largest gang, each rank of which needs a core. Raises UnfitError where cores are missing.
     """
     if mode not in CPU_MODES:
         raise InvalidInputError(
@@ -207,9 +213,16 @@ def choose_layout(mode: SharingMode, core: int | None) -> Layout:
     chosen = pick_core(core)
     if mode.properties.orders_jobs:
         return Layout(mode=mode, seats=(Placement(core=chosen), Placement(core=chosen, yields=True)))
-    if mode.properties.cpu_cores == 1:
-        return Layout(mode=mode, seats=(Placement(core=chosen),))
     others = [other for other in allowed_cores() if other != chosen]
+    if mode.properties.cpu_cores == 1:
+        if len(others) < ranks - 1:
+            raise UnfitError(
+                f"a gang of {ranks} ranks needs {ranks} cores",
+                value=f"allowed: {', '.join(map(str, allowed_cores()))}",
+                remedy="allow this process more cores, or leave the gangs out",
+            )
+        further = tuple(map(pick_core, others[: ranks - 1]))
+        return Layout(mode=mode, seats=(Placement(core=chosen),), further_cores=further)
     if not others:
         raise UnfitError(
             f"mode {mode} needs two cores", value=f"allowed: {chosen}", remedy="allow this process a second core"

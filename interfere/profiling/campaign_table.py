@@ -8,10 +8,13 @@ of the same jobs in the table.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from interfere.data.cards.dataset_card import write_card
 from interfere.data.facts import combine_profiles, split_static
@@ -19,6 +22,7 @@ from interfere.data.parquet import raw_schema, write_rows
 from interfere.data.tables import JOBS_FILE, Table, read_table, write_table
 from interfere.devices import CPU_CORE
 from interfere.profiling.schedule import (
+    NORMAL_975,
     BlockEstimate,
     block_estimates,
     estimates_per_side,
@@ -71,22 +75,24 @@ def write_campaign_table(
     labels: CampaignLabels,
     *,
     note: str,
+    passes_of_campaign: int = 0,
     command: str = "",
 ) -> Table:
     """Write the table, its raw rows and its card into `folder`, and return the table as read back.
 
-    Each entry of `blocks_of_groups` holds the blocks of one pair or larger group. The card contains `note`, a remark on
-    the measurement, and `command`, the command line that repeats it.
+    Each entry of `blocks_of_groups` holds the blocks of one pair or larger group. Every `passes_of_campaign` passes are
+    a campaign with rows of its own; 0: all blocks are of one campaign. The card contains `note`, a remark on the
+    measurement, and `command`, the command line that repeats it.
     """
     of_pairs = [blocks for blocks in blocks_of_groups if len(blocks[0].sides) == 2]
     of_groups = [blocks for blocks in blocks_of_groups if len(blocks[0].sides) > 2]
-    scale = scale_factor(blocks for group in blocks_of_groups for blocks in _meaningful(estimates_per_side(group)))
+    campaigns = _campaigns(blocks_of_groups, labels, passes_of_campaign)
     combined = combine_profiles((*_facts_of_other_sources(folder, profiles), *profiles))
     table = Table(
         name=folder.name,
         jobs=combined.jobs,
-        pairs=tuple(row for blocks in of_pairs for row in pair_rows(blocks, labels, scale=scale)),
-        groups=tuple(row for blocks in of_groups for row in group_rows(blocks, labels, scale=scale)),
+        pairs=tuple(row for campaign in campaigns for row in campaign.pairs()),
+        groups=tuple(row for campaign in campaigns for row in campaign.groups()),
         sources=combined.sources,
     )
     write_table(folder, table)
@@ -96,6 +102,46 @@ def write_campaign_table(
     table = read_table(folder)
     write_card(folder, table, command=command, note=note)
     return table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Campaign:
+    """The blocks of one campaign: of each pair or group those that it measured."""
+
+    labels: CampaignLabels
+    blocks_of_groups: tuple[tuple[MeasuredBlock, ...], ...]
+
+    def pairs(self) -> list[PairMeasurement]:
+        """Return the rows of step times of all pairs, then the rows of latencies of services in pairs."""
+        of_pairs = [blocks for blocks in self.blocks_of_groups if len(blocks[0].sides) == 2]
+        scale = self._scale()
+        rows = [row for blocks in of_pairs for row in pair_rows(blocks, self.labels, scale=scale)]
+        return [*rows, *latency_rows(of_pairs, self.labels)]
+
+    def groups(self) -> list[GroupMeasurement]:
+        """Return the rows of all groups of three and more."""
+        of_groups = [blocks for blocks in self.blocks_of_groups if len(blocks[0].sides) > 2]
+        scale = self._scale()
+        return [row for blocks in of_groups for row in group_rows(blocks, self.labels, scale=scale)]
+
+    def _scale(self) -> float:
+        sides = (estimates_per_side(group) for group in self.blocks_of_groups)
+        return scale_factor(blocks for group in sides for blocks in _meaningful(group))
+
+
+def _campaigns(
+    blocks_of_groups: Sequence[Sequence[MeasuredBlock]], labels: CampaignLabels, passes: int
+) -> list[_Campaign]:
+    """Return the campaigns in order. Of several, each is named by the label and its number from 1."""
+    if not passes:
+        return [_Campaign(labels=labels, blocks_of_groups=tuple(map(tuple, blocks_of_groups)))]
+    last = max((block.pass_index for blocks in blocks_of_groups for block in blocks), default=0) // passes
+    found = []
+    for number in range(last + 1):
+        groups = (tuple(b for b in blocks if b.pass_index // passes == number) for blocks in blocks_of_groups)
+        of_campaign = replace(labels, campaign=f"{labels.campaign}-{number + 1}")
+        found.append(_Campaign(labels=of_campaign, blocks_of_groups=tuple(blocks for blocks in groups if blocks)))
+    return found
 
 
 def _facts_of_other_sources(folder: Path, profiles: Sequence[JobProfile]) -> list[JobProfile]:
@@ -185,6 +231,97 @@ def _columns(
         "device_name": labels.device_name,
         "measured_at_s": max(block.started_at_s for block in blocks),
     }
+
+
+# --- latencies of services --------------------------------------------------------------------------------------------
+
+LATENCY_QUANTILES = {"latency_p50": 0.5, "latency_p99": 0.99}  # by metric
+MIN_BEYOND = 2.0  # requests beyond the quantile: with fewer a quantile is the maximum
+
+
+def latency_rows(
+    blocks_of_pairs: Sequence[Sequence[MeasuredBlock]], labels: CampaignLabels
+) -> tuple[PairMeasurement, ...]:
+    """Return a row of each service beside each neighbour and of each latency metric, from the blocks of one campaign.
+
+    `slowdown` is the quantile of the latency beside the neighbour divided by the quantile alone. Requests are pooled:
+    alone over all blocks of the campaign, since they do not depend on the neighbour, else over the blocks of the pair.
+    `passes` holds the ratio of each block.
+    """
+    if labels.mode.properties.orders_jobs:
+        return ()  # a service has two rows there, and the slices of both roles would have to be told apart
+    alone: dict[str, list[float]] = defaultdict(list)
+    for block in (block for blocks in blocks_of_pairs for block in blocks if block.accepted):
+        for side in block.sides:
+            alone[side.workload] += side.latencies_s(alone=True)
+    rows = []
+    for blocks in blocks_of_pairs:
+        names = [side.workload for side in blocks[0].sides]
+        for victim, neighbour in dict.fromkeys((tuple(names), tuple(reversed(names)))):
+            if not alone[victim]:
+                continue
+            common = _columns(blocks, labels, victim, 1.0)
+            for metric, q in LATENCY_QUANTILES.items():
+                columns = common | _latency_columns([b for b in blocks if b.accepted], victim, q, alone[victim])
+                rows.append(PairMeasurement(victim=victim, neighbour=neighbour, metric=metric, **columns))
+    return tuple(rows)
+
+
+def _latency_columns(blocks: Sequence[MeasuredBlock], victim: str, q: float, alone: Sequence[float]) -> dict[str, Any]:
+    """Return the columns that a latency metric has of its own, from the accepted blocks of a pair."""
+    of_blocks = [
+        [latency_s for side in sides_of_job(block, victim) for latency_s in side.latencies_s(alone=False)]
+        for block in blocks
+    ]
+    pooled = [latency_s for of_block in of_blocks for latency_s in of_block]
+    slices = [
+        each.latencies_s
+        for block in blocks
+        for side in sides_of_job(block, victim)
+        for each in side.slices
+        if each.counted and not each.alone and each.latencies_s
+    ]
+    few = min(len(pooled), len(alone)) * (1 - q) < MIN_BEYOND
+    slowdown = NAN if few else float(np.quantile(pooled, q) / np.quantile(alone, q))
+    if not _in_range(slowdown):
+        reason = f"{len(pooled)} requests tell no {q:.0%} quantile" if few else f"latency slowed {slowdown:.3g} times"
+        unknown = {"slowdown": NAN, "lower": NAN, "upper": NAN, "passes": ()}
+        return {"status": PairStatus.UNSTABLE, "reason": reason, **unknown}
+    log_error = math.hypot(_order_error(alone, q), max(_order_error(pooled, q), _jackknife_error(slices, q)))
+    half_width = NORMAL_975 * log_error
+    return {
+        "status": PairStatus.OK,
+        "reason": "",
+        "slowdown": slowdown,
+        "lower": slowdown * math.exp(-half_width),
+        "upper": slowdown * math.exp(half_width),
+        "passes": tuple(float(np.quantile(each, q) / np.quantile(alone, q)) for each in of_blocks if each),
+    }
+
+
+def _order_error(latencies_s: Sequence[float], q: float) -> float:
+    """Return the standard error of the logarithm of a quantile of independent requests, from order statistics.
+
+    The ranks n q ± 1.96 √(n q (1 - q)) bound the quantile with 95 % (Conover, Practical Nonparametric Statistics, 3.2).
+    """
+    n = len(latencies_s)
+    spread = NORMAL_975 * math.sqrt(q * (1 - q) / n)
+    low, high = np.quantile(latencies_s, (max(0.0, q - spread), min(1.0, q + spread)))
+    return float(np.log(high / low)) / (2 * NORMAL_975)
+
+
+def _jackknife_error(slices: Sequence[Sequence[float]], q: float) -> float:
+    """Return the standard error of the logarithm of a quantile, which leaves out one slice after another.
+
+    Requests of a burst share its fate, so slices tell more of the error than requests. 0 for a single slice.
+    """
+    if len(slices) < 2:
+        return 0.0
+    logs = [
+        math.log(np.quantile([each for j, other in enumerate(slices) if j != k for each in other], q))
+        for k in range(len(slices))
+    ]
+    return math.sqrt((len(slices) - 1) * float(np.var(logs)))
 
 
 def raw_rows(blocks_of_groups: Iterable[Sequence[MeasuredBlock]]) -> list[dict[str, object]]:

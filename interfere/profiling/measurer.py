@@ -56,6 +56,7 @@ class MeasuringConfig(ABC):
     mode: SharingMode = DEFAULT_MODE
     passes: int = 2  # blocks of every group
     max_blocks: int = 6  # of a group whose interval stays wide; equal to `passes` for a quick run
+    rounds: int = 1  # campaigns, each of `passes` blocks of every group, and each in new processes
     seed: int = 0
     core: int | None = None  # None: the idlest one
     resume: bool = True
@@ -105,12 +106,16 @@ class MeasuringConfig(ABC):
     def expected_block_s(self, members: WorkloadGroup) -> float:
         """Return the expected seconds for measuring a block of a group."""
 
-    def schedule(self, names: Sequence[str]) -> BlockSchedule:
-        """Return the groups of these jobs, and how often each group is measured."""
+    def schedule(self, names: Sequence[str], rounds: int) -> BlockSchedule:
+        """Return the groups of these jobs, and how often each group is measured in the first `rounds` rounds."""
         pairs = all_pairs(names, self.mode) if self.pairs is None else self.pairs
         groups = tuple(members for members in (*pairs, *self.groups) if set(members) <= set(names))
         return BlockSchedule(
-            groups=groups, passes=self.passes, max_blocks=self.max_blocks, seed=self.seed, mode=self.mode
+            groups=groups,
+            passes=self.passes * rounds,
+            max_blocks=self.max_blocks * rounds,
+            seed=self.seed,
+            mode=self.mode,
         )
 
 
@@ -202,23 +207,25 @@ class _Measurement:
         self.cost_ratio = 1.0  # of the seconds that a measurement takes to those expected
         self.was_warned = False  # of other programs
 
-    @property
-    def schedule(self) -> BlockSchedule:
-        """Return the groups to measure together: groups of jobs with a profile, or whose profiling may still
-        succeed."""
-        return self.config.schedule(
-            [name for name in self.config.names if name in self.profiles or name in self.unprofiled]
-        )
+    def schedule(self, rounds: int) -> BlockSchedule:
+        """Return what to measure together in the first `rounds` rounds: groups of jobs with a profile, or whose
+        profiling may still succeed."""
+        names = [name for name in self.config.names if name in self.profiles or name in self.unprofiled]
+        return self.config.schedule(names, rounds)
 
     def run(self) -> list[JobFailure]:
-        """Open the profiler, profile the missing jobs, and measure the missing blocks. Return the jobs that failed."""
-        if not self.unprofiled and next(pending_blocks(self.schedule, self.blocks_by_group), None) is None:
-            return []
-        self._report_progress(f"starting {len(self.config.names)} jobs", start_s=self.config.expected_start_s())
-        with self.config.open_profiler(self.log.folder) as profiler:
-            failures = self._profile_jobs(profiler)
-            self._measure_groups(profiler)
-        self._report_progress("measured")
+        """Open the profiler for each round that lacks something, profile the missing jobs, and measure the missing
+        blocks. Return the jobs that failed."""
+        failures: list[JobFailure] = []
+        for rounds in range(1, self.config.rounds + 1):
+            pending = pending_blocks(self.schedule(rounds), self.blocks_by_group)
+            if not self.unprofiled and next(pending, None) is None:
+                continue
+            self._report_progress(f"starting {len(self.config.names)} jobs", start_s=self.config.expected_start_s())
+            with self.config.open_profiler(self.log.folder) as profiler:
+                failures += self._profile_jobs(profiler)
+                self._measure_groups(profiler, rounds)
+            self._report_progress("measured")
         return failures
 
     def _profile_jobs(self, profiler: Profiler) -> list[JobFailure]:
@@ -247,8 +254,8 @@ class _Measurement:
             raise errors[0]
         return failures
 
-    def _measure_groups(self, profiler: Profiler) -> None:
-        for request in pending_blocks(self.schedule, self.blocks_by_group):
+    def _measure_groups(self, profiler: Profiler, rounds: int) -> None:
+        for request in pending_blocks(self.schedule(rounds), self.blocks_by_group):
             start_s, pass_text = time.monotonic(), f"pass {request.pass_index + 1}"
             group_text = f"{request.members[0]} beside {', '.join(request.members[1:])}"
             self._report_progress(f"{pass_text}: {group_text}")
@@ -280,7 +287,7 @@ class _Measurement:
         self._report_progress(text, warning)
 
     def _report_progress(self, text: str, warning: str = "", *, start_s: float = 0.0) -> None:
-        remaining = remaining_blocks(self.schedule, self.blocks_by_group)
+        remaining = remaining_blocks(self.schedule(self.config.rounds), self.blocks_by_group)
         blocks_s = sum(count * self.config.expected_block_s(members) for members, count in remaining.items())
         solo_s = len(self.unprofiled) * self.config.expected_solo_s()
         self.report(
@@ -306,6 +313,7 @@ def _write_table(config: MeasuringConfig, measurement: _Measurement) -> Table:
         list(measurement.profiles.values()),
         [blocks_by_group[members] for members in measured],
         config.labels,
+        passes_of_campaign=config.passes if config.rounds > 1 else 0,
         command=config.command,
         note=_summary(blocks_by_group),
     )

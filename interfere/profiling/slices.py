@@ -18,18 +18,20 @@ interval, and only one whose ratio has no meaning (a job did not run) is rejecte
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from interfere.profiling.trace import (
+    Requests,
     StepSpan,
     Trace,
     busy_intervals,
     covered_s,
     cpu_time_s,
     first_start_s,
+    latencies_s,
     running_intervals,
     whole_steps,
 )
@@ -69,13 +71,14 @@ class Slice:
     running: frozenset[int]  # positions in the group of the jobs whose loops run
     start_s: float
     end_s: float
-    # Of each job's core: CPU seconds of a fixed piece of work before and after the slice. Empty: not measured.
+    # Of each job's core, of a gang the slowest one: CPU seconds of a fixed piece of work before and after the slice.
+    # Empty: not measured.
     clocks: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """The recording of one job over a block.
+    """The recording of one job over a block; of a gang, that of its first rank, which holds those of the others.
 
     A resident workload's trace holds CPU times and pauses. Of a command, both come from `samples`, float64[s, 4]:
     monotonic seconds; CPU seconds and seconds of waiting for the core, of all its processes; busy seconds of the core.
@@ -85,6 +88,13 @@ class Recording:
     trace: Trace
     core: int | None  # None: no CPU core, so its accounting describes nothing
     samples: NDArray[np.float64] | None = None
+    requests: Requests | None = None  # that a service answered
+    further_ranks: "tuple[Recording, ...]" = ()
+
+    @property
+    def ranks(self) -> "tuple[Recording, ...]":
+        """The recordings of all ranks of the job, one for each core that it runs on."""
+        return (self, *self.further_ranks)
 
     def sampled(self, column: int, start_s: float, end_s: float) -> float:
         """Return the growth of a column of the samples in a time span, interpolated linearly; NaN without samples."""
@@ -130,7 +140,11 @@ def _side_slice(
     if span is None:
         return None
     overlaps = [covered_s(running_intervals(other.trace), span.start_s, span.end_s) for other in others]
-    cpu_s, paused_s, taken_s = _core_use(own, [other for other in others if other.core == own.core], span)
+    neighbours = [rank for other in others for rank in other.ranks]
+    uses = [_core_use(rank, [other for other in neighbours if other.core == rank.core], span) for rank in own.ranks]
+    cpu_s, paused_s, _ = uses[0]
+    taken_s = max(taken_s for _, _, taken_s in uses)  # the ranks of a gang wait for the one that lost most
+    latencies = () if own.requests is None else latencies_s(own.requests, start_s, window.end_s).round(6).tolist()
     before, after = window.clocks[k] if window.clocks else (NAN, NAN)
     return SideSlice(
         alone=not others,
@@ -143,6 +157,7 @@ def _side_slice(
         clock_before=before,
         clock_after=after,
         overlap_s=round(min(overlaps, default=span.wall_s), 6),
+        latencies_s=tuple(latencies),
     )
 
 
@@ -187,8 +202,11 @@ def clock_factor(clock_s: float, usual_s: float) -> float:
 def undisturbed_s(each: SideSlice, usual_clock_s: float) -> float:
     """Return the wall time of a slice at the usual clock of the core, without the time that third processes took.
 
-    The job's own pauses do not depend on the clock.
+    The job's own pauses do not depend on the clock, and the steps of a service are as long as their arrivals take: a
+    disturbance shortens the pauses between them.
     """
+    if each.latencies_s:
+        return each.wall_s
     return _undisturbed_s(each, clock_factor((each.clock_before + each.clock_after) / 2, usual_clock_s))
 
 
@@ -236,6 +254,7 @@ class CountedSlices:
     cpu_s: float
     step_time_sd_s: float  # between slices; NaN below two
     log_error: float  # standard error of the logarithm of the mean step time
+    kept: tuple[SideSlice, ...] = ()
 
 
 def count_slices(slices: Sequence[SideSlice], usual_clock_s: float) -> CountedSlices:
@@ -257,6 +276,7 @@ def count_slices(slices: Sequence[SideSlice], usual_clock_s: float) -> CountedSl
         cpu_s=sum(each.cpu_s for each in kept),
         step_time_sd_s=float(np.std(step_times_s, ddof=1)) if len(kept) > 1 else NAN,
         log_error=math.hypot(log_sd / math.sqrt(effective), correction),
+        kept=tuple(kept),
     )
 
 
@@ -265,6 +285,7 @@ def block_side(name: str, slices: Sequence[SideSlice], usual_clock_s: float) -> 
     alone = count_slices([each for each in slices if each.alone], usual_clock_s)
     shared_slices = [each for each in slices if not each.alone]
     shared = count_slices(shared_slices, usual_clock_s)
+    kept = (*alone.kept, *shared.kept)
     ran_s = sum(each.wall_s for each in shared_slices)
     return BlockSide(
         workload=name,
@@ -277,7 +298,7 @@ def block_side(name: str, slices: Sequence[SideSlice], usual_clock_s: float) -> 
         slices_counted=alone.slices + shared.slices,
         log_error=math.hypot(alone.log_error, shared.log_error),
         overlap_frac=sum(each.overlap_s for each in shared_slices) / ran_s if ran_s else 0.0,
-        slices=tuple(slices),
+        slices=tuple(replace(each, counted=any(each is other for other in kept)) for each in slices),
     )
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 Trace = NDArray[np.float64]  # float64[e, 4]: wall seconds, CPU seconds, steps, Event
 Intervals = NDArray[np.float64]  # float64[k, 2]: start and end in seconds
+Requests = NDArray[np.float64]  # float64[r, 2]: arrival and answer of each request in monotonic seconds, in order
 
 
 class Event(IntEnum):
@@ -100,6 +101,12 @@ def first_start_s(trace: Trace, start_s: float, end_s: float) -> float:
     window."""
     starts = trace[(trace[:, 3] == Event.START) & (trace[:, 0] >= start_s) & (trace[:, 0] <= end_s), 0]
     return float(starts[0]) if len(starts) else start_s
+
+
+def latencies_s(requests: Requests, start_s: float, end_s: float) -> NDArray[np.float64]:
+    """Return float64[r]: the latency of each request that arrived within a time window, whenever it was answered."""
+    arrived = requests[(requests[:, 0] >= start_s) & (requests[:, 0] < end_s)]
+    return np.asarray(arrived[:, 1] - arrived[:, 0])
 
 
 def busy_and_idle_durations(trace: Trace, limit: int = 200) -> tuple[tuple[float, ...], tuple[float, ...]]:

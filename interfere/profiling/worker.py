@@ -1,9 +1,10 @@
 """The worker processes of a measurement, each with a workload, and the controller's handle of a worker.
 
-`python -P -m interfere.profiling.worker FLAGS_FD PIPE_FD,CORE,YIELDS=NAME...` starts them. It imports the heavy
-libraries once and forks a child for each workload. A child builds its workload, waits for commands on its pipe, and
-runs steps while its flag in shared memory is set, counting them there. Laws: a worker that does not run uses no CPU; a
-worker whose controller is gone ends by itself (its pipe closes); no code of the user's runs in the controller.
+`python -P -m interfere.profiling.worker FLAGS_FD PIPE_FD,CORE,YIELDS,RANK,MEETING=NAME...` starts them. It imports the
+heavy libraries once and forks a child for each workload. A child builds its workload, waits for commands on its pipe,
+and runs steps while its flag in shared memory is set, counting them there. The ranks of a gang are workers that meet
+after each step, and go on only while the flags of all are set. Laws: a worker that does not run uses no CPU; a worker
+whose controller is gone ends by itself (its pipe closes); no code of the user's runs in the controller.
 """
 
 import gc
@@ -15,6 +16,7 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -25,7 +27,8 @@ import numpy as np
 from interfere.errors import UnfitError
 from interfere.profiling import affinity, facts, workloads
 from interfere.profiling.facts import StepFacts
-from interfere.profiling.trace import Event, Trace
+from interfere.profiling.trace import Event, Requests, Trace
+from interfere.profiling.workloads.arrivals import OpenLoop
 
 ANSWER_TIMEOUT_S = 60.0
 WARM_STEPS, WARM_S = 3, 0.25
@@ -39,7 +42,7 @@ class WorkerCommand(StrEnum):
 
     BUILD = "build"  # make the workload resident and warm it up; the answer is the process id
     RUN = "run"  # run steps while the flag is set; the answer is the time of the last event
-    COLLECT = "collect"  # the trace since the last COLLECT
+    COLLECT = "collect"  # the trace, and the requests that a service answered, since the last COLLECT
     SPIN = "spin"  # CPU seconds of a short piece of fixed work
     FACTS = "facts"  # StepFacts of the workload
 
@@ -52,17 +55,20 @@ class WorkerSlot:
     core: int
     yields: bool
     name: str
+    rank: int = 0  # in a gang
+    meeting: str = ""  # file through which the ranks of a gang find one another; "": no gang
 
     def to_argument(self) -> str:
         """Write the slot as a command-line argument of the process that forks the workers."""
-        return f"{self.pipe_fd},{self.core},{int(self.yields)}={self.name}"
+        return f"{self.pipe_fd},{self.core},{int(self.yields)},{self.rank},{self.meeting}={self.name}"
 
     @classmethod
     def from_argument(cls, text: str) -> Self:
         """Return the slot in a command-line argument that `to_argument` wrote."""
-        numbers, _, name = text.partition("=")
-        pipe_fd, core, yields = map(int, numbers.split(","))
-        return cls(pipe_fd=pipe_fd, core=core, yields=bool(yields), name=name)
+        place, _, name = text.partition("=")
+        *numbers, meeting = place.split(",", 4)
+        pipe_fd, core, yields, rank = map(int, numbers)
+        return cls(pipe_fd=pipe_fd, core=core, yields=bool(yields), name=name, rank=rank, meeting=meeting)
 
 
 class SharedState:
@@ -94,7 +100,7 @@ class SharedState:
 
 
 class WorkerHandle:
-    """A worker as the controller sees it. The worker's loop does not run until it is started."""
+    """A worker as the controller sees it: a job, or one rank of a gang. Its loop does not run until it is started."""
 
     def __init__(self, slot: WorkerSlot, index: int, pipe: Connection, shared: SharedState, log: Path) -> None:
         self.name, self.core, self.index = slot.name, slot.core, index
@@ -132,15 +138,9 @@ class WorkerHandle:
         self.send(command)
         return self.receive()
 
-    def build(self) -> None:
-        """Make the workload resident in the worker. A second call does nothing."""
-        if not self.pid:
-            self.pid = int(self.ask(WorkerCommand.BUILD))
-
-    def start_loop(self) -> None:
-        """Start or continue the step loop, and return at once."""
+    def let_run(self) -> None:
+        """Allow the step loop to run once it is told to; of a gang, all ranks are allowed before the first is told."""
         self.shared.set_running(self.index, True)
-        self.send(WorkerCommand.RUN)
 
     def ask_to_stop(self) -> None:
         """Ask the step loop to end after its present step, and return at once."""
@@ -151,9 +151,10 @@ class WorkerHandle:
         """The number of steps that the loop has finished in all."""
         return self.shared.steps(self.index)
 
-    def collect_trace(self) -> Trace:
-        """Return the worker's trace since the last call."""
-        return np.asarray(self.ask(WorkerCommand.COLLECT))
+    def collect(self) -> tuple[Trace, Requests]:
+        """Return the worker's trace, and the requests that it answered, since the last call."""
+        trace, requests = self.ask(WorkerCommand.COLLECT)
+        return np.asarray(trace), np.asarray(requests)
 
     def step_facts(self) -> StepFacts:
         """Return the cost of a step of the workload: FLOPs, bytes, memory and operators."""
@@ -168,17 +169,39 @@ class WorkerHandle:
         )
 
 
+class Meeting:
+    """The ranks of a gang, each in a worker: a process group of `torch.distributed` with the backend gloo."""
+
+    def __init__(self, file: str, rank: int, ranks: int) -> None:
+        """Find the other ranks through a file that all of them name. Blocks until they are there."""
+        import torch.distributed as dist
+
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # all ranks are on this machine
+        timeout = timedelta(seconds=ANSWER_TIMEOUT_S)
+        dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=ranks, timeout=timeout)
+
+    def agree(self, go_on: bool) -> bool:
+        """Wait for all ranks, as a barrier does, and return whether all of them want to go on."""
+        import torch
+        import torch.distributed as dist
+
+        votes = torch.tensor([int(go_on)])
+        dist.all_reduce(votes, op=dist.ReduceOp.MIN)
+        return bool(votes.item())
+
+
 class Worker:
     """A workload in a process of its own, with a pipe to the controller and a place in the shared state."""
 
     def __init__(self, index: int, slot: "WorkerSlot", shared: SharedState) -> None:
         self.index, self.name, self.pipe, self.shared = index, slot.name, Connection(slot.pipe_fd), shared
-        self.core, self.yields = slot.core, slot.yields
+        self.core, self.yields, self.slot = slot.core, slot.yields, slot
         self.events: list[tuple[float, float, float, float]] = []
         self.steps = 0
         self.workload: workloads.Workload | None = None
         self.step: workloads.Step | None = None
         self.memory = facts.MemoryFacts()
+        self.meeting: Meeting | None = None
 
     def record(self, event: Event, latest_s: float = math.inf) -> None:
         """Append an event to the trace with the present time, or with `latest_s` if that was earlier."""
@@ -220,14 +243,35 @@ class Worker:
         self.memory = facts.memory_facts(self.step, baseline_bytes)
         gc.collect()
         gc.freeze()
+        # 4. Find the other ranks of a gang.
+        if self.slot.meeting:
+            self.meeting = Meeting(self.slot.meeting, self.slot.rank, self.workload.ranks)
+            affinity.pin_process(self.core, yields=self.yields)  # the threads of its connections
+
+    def goes_on(self) -> bool:
+        """Return whether the controller lets the step loop go on. A rank of a gang first waits for the other ranks.
+
+        The wait is a pause: what the rank waits for is not its own core.
+        """
+        running = self.shared.is_running(self.index)
+        if self.meeting is None:
+            return running
+        self.record(Event.PAUSE)
+        running = self.meeting.agree(running)
+        self.record(Event.RESUME)
+        return running
 
     def run(self) -> None:
-        """Run steps of the workload until the controller clears the worker's flag."""
+        """Run steps of the workload until the controller clears the worker's flag, or that of another rank."""
         assert self.step is not None
         self.record(Event.START)
         orphan_checked_s = time.monotonic()
-        while self.shared.is_running(self.index):
+        running = self.goes_on()
+        if isinstance(self.step, OpenLoop):
+            self.step.restart()
+        while running:
             self.step(self.pause)
+            running = self.goes_on()
             self.steps += 1
             self.record(Event.STEP)
             self.shared.publish_steps(self.index, self.steps)
@@ -249,7 +293,8 @@ class Worker:
                 return self.events[-1][0]
             case WorkerCommand.COLLECT:
                 trace, self.events = np.array(self.events, dtype=np.float64).reshape(-1, 4), []
-                return trace
+                answered = self.step.take_answered() if isinstance(self.step, OpenLoop) else []
+                return trace, np.array(answered, dtype=np.float64).reshape(-1, 2)
             case WorkerCommand.SPIN:
                 return affinity.spin_s()
             case WorkerCommand.FACTS:
@@ -278,7 +323,7 @@ class Worker:
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Fork a worker for each argument `PIPE_FD,CORE,YIELDS=NAME` after the first, and wait for all of them."""
+    """Fork a worker for each argument after the first, which describes a `WorkerSlot`, and wait for all of them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's; it closes the pipes
     flags_fd, *texts = arguments
     slots = [WorkerSlot.from_argument(text) for text in texts]

@@ -13,10 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from types import TracebackType
@@ -68,10 +68,18 @@ class SlicedRun:
 
 @dataclass(frozen=True, slots=True, order=True)
 class InstanceKey:
-    """The key of a worker: the name of its workload, and its number among the workers of that workload, from 0."""
+    """The key of a worker: the name of its workload, the number of the job among those of the workload, and its rank.
+
+    Both numbers count from 0; only a gang has further ranks.
+    """
 
     name: str
     instance: int
+    rank: int = 0
+
+    def ranks(self) -> "tuple[InstanceKey, ...]":
+        """Return the keys of all ranks of the job."""
+        return tuple(InstanceKey(self.name, self.instance, rank) for rank in range(workloads.ranks_of(self.name)))
 
 
 class WorkerPool:
@@ -86,25 +94,30 @@ class WorkerPool:
         instances = {InstanceKey(name, 0) for name in names}
         for members in groups:
             instances |= set(map(InstanceKey, members, layout.instances(members)))
-        self.keys = sorted(instances)
+        self.keys = sorted(rank for key in instances for rank in key.ranks())
         self.names, self.layout, self.log = tuple(names), layout, log
         self.workers: dict[InstanceKey, WorkerHandle] = {}
         self.process: subprocess.Popen[bytes] | None = None
-        self._clocks_s = {core: deque[float](maxlen=CLOCKS_KEPT) for core in layout.cores}
+        self._clocks_s = defaultdict[int, deque[float]](lambda: deque(maxlen=CLOCKS_KEPT))  # by core
+        self._meetings = tempfile.TemporaryDirectory(prefix="interfere-gangs-")
 
     def __enter__(self) -> Self:
         _check_free_memory(len(self.names))
-        first_instances = [InstanceKey(name, 0) for name in self.names]
         try:
             self._start_workers()
-            for key in first_instances:
-                self.workers[key].send(WorkerCommand.BUILD)
-            for key in first_instances:
-                self.workers[key].pid = int(self.workers[key].receive(START_TIMEOUT_S))
+            self._build([InstanceKey(name, 0) for name in self.names])
         except BaseException:
             self.close()
             raise
         return self
+
+    def _build(self, keys: Iterable[InstanceKey]) -> None:
+        """Make jobs resident, where they are not. The ranks of a gang find one another, so all are built at once."""
+        unbuilt = [self.workers[rank] for key in keys for rank in key.ranks() if not self.workers[rank].pid]
+        for worker in unbuilt:
+            worker.send(WorkerCommand.BUILD)
+        for worker in unbuilt:
+            worker.pid = int(worker.receive(START_TIMEOUT_S))
 
     def _start_workers(self) -> None:
         with tempfile.TemporaryFile() as file, self.log.open("ab") as log:
@@ -116,9 +129,17 @@ class WorkerPool:
             for index, key in enumerate(self.keys):
                 controller_end, worker_end = Pipe()
                 worker_ends.append(worker_end)
-                place = self.layout.placement(key.instance)
+                place = self.layout.placement(key.instance, key.rank)
+                gang = f"{self._meetings.name}/{index - key.rank}" if len(key.ranks()) > 1 else ""
                 slots.append(
-                    WorkerSlot(pipe_fd=worker_end.fileno(), core=place.core, yields=place.yields, name=key.name)
+                    WorkerSlot(
+                        pipe_fd=worker_end.fileno(),
+                        core=place.core,
+                        yields=place.yields,
+                        name=key.name,
+                        rank=key.rank,
+                        meeting=gang,
+                    )
                 )
                 self.workers[key] = WorkerHandle(slots[-1], index, controller_end, shared, self.log)
             # 2. Start the process that forks them; it inherits the shared file and its ends of the pipes.
@@ -147,6 +168,7 @@ class WorkerPool:
             worker.ask_to_stop()
             worker.pipe.close()
         if self.process is None:
+            self._meetings.cleanup()
             return
         try:
             self.process.wait(END_TIMEOUT_S)
@@ -159,13 +181,17 @@ class WorkerPool:
             self.process.kill()
             self.process.wait()
         self.process = None
+        self._meetings.cleanup()
 
-    def group_workers(self, members: Sequence[str]) -> list[WorkerHandle]:
-        """Return the workers of a group. An instance beyond the first of its workload is built when first needed."""
-        workers = [self.workers[key] for key in map(InstanceKey, members, self.layout.instances(members))]
-        for worker in workers:
-            worker.build()
-        return workers
+    def group_workers(self, members: Sequence[str]) -> list[tuple[WorkerHandle, ...]]:
+        """Return the ranks of each job of a group: a single worker, or those of a gang.
+
+        A job beyond the first of its workload is built when first needed.
+        """
+        keys = list(map(InstanceKey, members, self.layout.instances(members)))
+        for key in keys:
+            self._build([key])
+        return [tuple(self.workers[rank] for rank in key.ranks()) for key in keys]
 
     def run_slices(
         self, members: Sequence[str], rounds: Sequence[Sequence[frozenset[int]]], alone_s: float, limit_s: float
@@ -176,32 +202,29 @@ class WorkerPool:
         lasts `alone_s`, longer in proportion to the jobs that share it, and until every job has made enough steps. The
         clock of every core is measured between slices.
         """
-        workers = self.group_workers(members)
+        jobs = self.group_workers(members)
         slices: list[Slice] = []
-        clocks_s = self._measure_clocks(workers)
+        clocks_s = self._measure_clocks(jobs)
         plan = [running for each in rounds for running in each]
         begin_s, least = time.monotonic(), len(rounds[0])
         for k, running in enumerate(plan):
             if k and k % least == 0 and time.monotonic() - begin_s > limit_s:
                 break
-            chosen = [workers[k] for k in sorted(running)]
+            chosen = [jobs[k] for k in sorted(running)]
             important = chosen[:1] if self.layout.ordered else chosen  # the other may wait all the time
             start_s, end_s = _run_slice(chosen, important, alone_s * max(1.0, len(chosen) / 2))
-            before_s, clocks_s = clocks_s, self._measure_clocks(workers)
-            clocks = tuple((before_s[worker.core], clocks_s[worker.core]) for worker in workers)
+            before_s, clocks_s = clocks_s, self._measure_clocks(jobs)
+            clocks = tuple((_slowest(before_s, ranks), _slowest(clocks_s, ranks)) for ranks in jobs)
             slices.append(Slice(running=running, start_s=start_s, end_s=end_s, clocks=clocks))
         return SlicedRun(
-            recordings=tuple(
-                Recording(name=name, trace=worker.collect_trace(), core=worker.core)
-                for name, worker in zip(members, workers, strict=True)
-            ),
+            recordings=tuple(_recording(name, ranks) for name, ranks in zip(members, jobs, strict=True)),
             slices=tuple(slices),
-            usual_clocks_s=tuple(usual_clock_s(self._clocks_s[worker.core]) for worker in workers),
+            usual_clocks_s=tuple(max(usual_clock_s(self._clocks_s[rank.core]) for rank in ranks) for ranks in jobs),
         )
 
-    def _measure_clocks(self, workers: Sequence[WorkerHandle]) -> dict[int, float]:
+    def _measure_clocks(self, jobs: Sequence[Sequence[WorkerHandle]]) -> dict[int, float]:
         """Return the CPU seconds of a fixed piece of work on each core, measured on all cores at the same time."""
-        one_per_core = {worker.core: worker for worker in reversed(workers)}
+        one_per_core = {rank.core: rank for ranks in reversed(jobs) for rank in ranks}
         for worker in one_per_core.values():
             worker.send(WorkerCommand.SPIN)
         clocks_s = {core: float(worker.receive()) for core, worker in one_per_core.items()}
@@ -210,19 +233,40 @@ class WorkerPool:
         return clocks_s
 
 
-def _run_slice(workers: Sequence[WorkerHandle], counted: Sequence[WorkerHandle], seconds: float) -> tuple[float, float]:
-    """Run the loops of some workers for a while, and until all workers in `counted` have made enough steps.
+def _slowest(clocks_s: Mapping[int, float], ranks: Sequence[WorkerHandle]) -> float:
+    """Return the clock of the slowest core of a job, for which the other ranks of a gang wait."""
+    return max(clocks_s[rank.core] for rank in ranks)
+
+
+def _recording(name: str, ranks: Sequence[WorkerHandle]) -> Recording:
+    """Return what the ranks of a job recorded since the last call."""
+    first, *others = (
+        Recording(name=name, trace=trace, core=rank.core, requests=requests)
+        for rank in ranks
+        for trace, requests in (rank.collect(),)
+    )
+    return replace(first, further_ranks=tuple(others))
+
+
+def _run_slice(
+    jobs: Sequence[Sequence[WorkerHandle]], counted: Sequence[Sequence[WorkerHandle]], seconds: float
+) -> tuple[float, float]:
+    """Run the loops of some jobs for a while, and until all jobs in `counted` have made enough steps.
 
     Return when the slice began and ended.
     """
-    steps_before = [worker.steps for worker in counted]
+    first_ranks = [ranks[0] for ranks in counted]
+    workers = [rank for ranks in jobs for rank in ranks]
+    steps_before = [worker.steps for worker in first_ranks]
     for worker in workers:
-        worker.start_loop()
+        worker.let_run()
+    for worker in workers:
+        worker.send(WorkerCommand.RUN)
     start_s = now_s = time.monotonic()
     while now_s - start_s < MAX_SLICE_S:
         time.sleep(max(POLL_S, start_s + seconds - now_s))
         now_s = time.monotonic()
-        steps = [worker.steps - before for worker, before in zip(counted, steps_before, strict=True)]
+        steps = [worker.steps - before for worker, before in zip(first_ranks, steps_before, strict=True)]
         if now_s - start_s >= seconds and min(steps) >= MIN_SLICE_STEPS:
             break
         for worker in workers:
@@ -278,8 +322,8 @@ class WorkloadProfiler:
                 value=f"fewer than two within {MAX_SLICE_S:g} s",
                 remedy="make one step smaller: a part of an epoch, a few requests",
             )
-        (worker,) = self.pool.group_workers((workload,))
-        profile = _solo_profile(workload, self.device_type, recording.trace, counted, worker.step_facts())
+        ((first_rank, *_),) = self.pool.group_workers((workload,))
+        profile = _solo_profile(workload, self.device_type, recording.trace, counted, first_rank.step_facts())
         taken_s, wall_s = sum(each.taken_s for each in slices), sum(each.wall_s for each in slices)
         return SoloMeasurement(profile=profile, steal_frac=min(1.0, taken_s / wall_s))
 
@@ -350,6 +394,15 @@ class WorkloadConfig(MeasuringConfig):
         if self.mode not in CPU_MODES:
             remedy = f"one of {', '.join(CPU_MODES)}"
             raise InvalidInputError("this mode is not measured on CPU cores", value=self.mode, remedy=remedy)
+        gangs = [name for name in self.workloads if workloads.ranks_of(name) > 1]
+        if gangs and not self.mode.properties.is_default:
+            raise InvalidInputError(
+                f"gangs are measured in mode {DEFAULT_MODE} alone", value=", ".join(gangs), remedy="leave them out"
+            )
+        if self.rounds > 1 and self.max_blocks > self.passes:
+            raise InvalidInputError(
+                "rounds have equal blocks", value=self.max_blocks, remedy=f"max_blocks {self.passes}, as passes"
+            )
         if self.groups and not self.mode.properties.is_default:
             raise InvalidInputError(
                 f"groups of three and more are measured in mode {DEFAULT_MODE} alone",
@@ -359,6 +412,7 @@ class WorkloadConfig(MeasuringConfig):
         check_minimums(
             ("passes", self.passes, 1),
             ("max_blocks", self.max_blocks, self.passes),
+            ("rounds", self.rounds, 1),
             ("block_s", self.block_s, 0.4),
             ("solo_s", self.solo_s, 0.4),
             ("seed", self.seed, 0),
@@ -393,6 +447,7 @@ class WorkloadConfig(MeasuringConfig):
         options = [
             f"interfere profile campaign --device-type cpu --jobs {','.join(self.workloads)} --passes {self.passes}",
             f"--max-blocks {self.max_blocks} --seed {self.seed}",
+            *([f"--rounds {self.rounds}"] if self.rounds > 1 else []),
             *([f"--mode {self.mode}"] if self.mode != DEFAULT_MODE else []),
             *([f"--block-s {self.block_s:g}"] if self.block_s != BLOCK_S else []),
             *(f"--group-size {size} --group-count {count}" for size, count in sorted(sizes.items())),
@@ -402,8 +457,9 @@ class WorkloadConfig(MeasuringConfig):
     @contextmanager
     def open_profiler(self, raw_folder: Path) -> Iterator[WorkloadProfiler]:
         """Start a worker for each workload, and keep this thread off the measured cores until the context is left."""
-        layout, log = choose_layout(self.mode, self.core), raw_folder / "workers.log"
-        groups = self.schedule(self.workloads).groups
+        ranks = max(map(workloads.ranks_of, self.workloads))
+        layout, log = choose_layout(self.mode, self.core, ranks=ranks), raw_folder / "workers.log"
+        groups = self.schedule(self.workloads, self.rounds).groups
         with (
             WorkerPool(self.workloads, groups=groups, layout=layout, log=log) as pool,
             affinity.avoid_cores(*layout.cores),

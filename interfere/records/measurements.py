@@ -298,6 +298,8 @@ class SideSlice:
     clock_before: float  # CPU seconds of a fixed piece of work on the same core before the slice; NaN: not measured
     clock_after: float
     overlap_s: float  # of the wall time, how long the loops of all other jobs ran
+    latencies_s: tuple[float, ...] = ()  # of a service, from arrival to answer, of the requests that arrived in it
+    counted: bool = True  # False: more disturbed than the others
 
 
 @record
@@ -326,6 +328,11 @@ class BlockSide:
         if not (self.steps_alone and self.steps_shared):
             return math.nan
         return (self.wall_shared_s / self.steps_shared) / (self.wall_alone_s / self.steps_alone)
+
+    def latencies_s(self, *, alone: bool) -> tuple[float, ...]:
+        """Return the latencies of a service in the slices that count: alone, or beside the neighbours."""
+        slices = (each for each in self.slices if each.counted and each.alone is alone)
+        return tuple(latency_s for each in slices for latency_s in each.latencies_s)
 
     @property
     def dropped_frac(self) -> float:

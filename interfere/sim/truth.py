@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from interfere.data.tables import Table, merge_roles
 from interfere.errors import InvalidInputError
 from interfere.records import PairStatus
+from interfere.records.checks import METRICS
 from interfere.sharing_modes import OptionalSharingMode, SharingMode
 
 Floats = NDArray[np.float64]
 MeasuredGroups = Mapping[tuple[str, tuple[str, ...]], float]
 """(victim, its two or more neighbours, sorted) -> slowdown ≥ 1; NaN where they must not share."""
+STEP_TIME = METRICS[0]  # a replay advances jobs by steps
 UNKNOWN_ALONE, UNKNOWN_MEDIAN, UNKNOWN_WORST = "alone", "median", "worst"  # what workloads without truth do
 
 
@@ -58,12 +60,14 @@ class TruthTable:
 
 
 def truth_of(table: Table, *, device_type: str = "", mode: OptionalSharingMode = "") -> TruthTable:
-    """Return the true slowdowns that a table of measurements holds.
+    """Return the true slowdowns that a table of measurements holds: of step times, and of several campaigns the
+    geometric mean.
 
     Device type and mode may be left out where the table has only one of each. Raises InvalidInputError where no domain,
     or more than one, matches.
     """
-    rows = [row for row in merge_roles(table.pairs) if not device_type or row.device_type == device_type]
+    rows = [row for row in merge_roles(table.pairs) if row.metric == STEP_TIME]
+    rows = [row for row in rows if not device_type or row.device_type == device_type]
     rows = [row for row in rows if not mode or row.mode == mode]
     domains = sorted({(row.device_type, row.mode) for row in rows})
     if len(domains) != 1:
@@ -76,13 +80,18 @@ def truth_of(table: Table, *, device_type: str = "", mode: OptionalSharingMode =
     (device_type, mode) = domains[0]
     workloads = sorted({workload for row in rows for workload in (row.victim, row.neighbour)})
     index = {workload: k for k, workload in enumerate(workloads)}
-    slowdown = np.full((len(workloads), len(workloads)), np.nan)
-    infeasible = np.zeros_like(slowdown, dtype=bool)
+    log_sum, campaigns = np.zeros((2, len(workloads), len(workloads)))
+    infeasible = np.zeros_like(log_sum, dtype=bool)
     for row in rows:
-        slowdown[index[row.victim], index[row.neighbour]] = row.slowdown
+        cell = index[row.victim], index[row.neighbour]
+        if row.status is PairStatus.OK:
+            log_sum[cell] += math.log(row.slowdown)
+            campaigns[cell] += 1
         infeasible[index[row.victim], index[row.neighbour]] |= not row.feasible
     infeasible |= infeasible.T
-    slowdown[infeasible] = np.nan
+    slowdown = np.full_like(log_sum, np.nan)
+    measured = (campaigns > 0) & ~infeasible
+    slowdown[measured] = np.exp(log_sum[measured] / campaigns[measured])
     clipped = int((slowdown < 1).sum())
     slowdown = np.where(slowdown < 1, 1.0, slowdown)
     unmeasured = np.isnan(slowdown + slowdown.T) & ~infeasible
@@ -102,7 +111,7 @@ def _measured_groups(table: Table, device_type: str, mode: SharingMode) -> Measu
     """Return the measured groups of a domain. Unstable groups are left out, and so are composed from their pairs."""
     groups: dict[tuple[str, tuple[str, ...]], float] = {}
     for row in table.groups:
-        if (row.device_type, row.mode) != (device_type, mode):
+        if (row.device_type, row.mode, row.metric) != (device_type, mode, STEP_TIME):
             continue
         if row.status is PairStatus.OK:
             groups[row.victim, row.company] = max(1.0, row.slowdown)

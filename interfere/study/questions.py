@@ -34,7 +34,15 @@ from interfere.sim.edge_world import (
 )
 from interfere.sim.schedulers.sharing import SchedulerOptions
 from interfere.sim.trace_worlds import TraceWorlds, shuffle_ties, worlds_of
-from interfere.sim.truth import UNKNOWN_ALONE, UNKNOWN_MEDIAN, UNKNOWN_WORST, TruthTable, assume_unknown, truth_of
+from interfere.sim.truth import (
+    STEP_TIME,
+    UNKNOWN_ALONE,
+    UNKNOWN_MEDIAN,
+    UNKNOWN_WORST,
+    TruthTable,
+    assume_unknown,
+    truth_of,
+)
 from interfere.sim.world import World
 from interfere.study.coverage import Coverage, UnknownWorkload, coverage_of, require_coverage, unknown_workloads
 from interfere.study.engine import Runner
@@ -264,7 +272,8 @@ def _truth(study: Study, table: Table | None, models: StudyModels) -> tuple[Trut
     truth = truth_of(table, device_type=study.device_type, mode=study.mode or "")
     if study.fill:
         truth = models.fill_truth(table, truth, seed=study.seed)
-    rows = [row for row in table.pairs if (row.device_type, row.mode) == (truth.device_type, truth.mode)]
+    key = (truth.device_type, truth.mode, STEP_TIME)
+    rows = [row for row in table.pairs if (row.device_type, row.mode, row.metric) == key]
     return truth, frozenset(frozenset((row.victim, row.neighbour)) for row in rows)
 
 

@@ -72,7 +72,7 @@ def test_a_stopped_worker_uses_no_cpu(tmp_path: Path) -> None:
         before = sum(process.cpu_times()[:2])
         time.sleep(1.0)
         assert sum(process.cpu_times()[:2]) - before <= 0.05, "ticks of 10 ms"
-        assert len(workers.workers[InstanceKey(BUSY, 0)].collect_trace()) == 0
+        assert [len(rows) for rows in workers.workers[InstanceKey(BUSY, 0)].collect()] == [0, 0]
 
 
 def test_a_self_pair_has_a_second_instance_that_is_built_when_needed(tmp_path: Path) -> None:
@@ -90,7 +90,9 @@ def test_a_block_of_three_measures_each_alone_and_all_together(tmp_path: Path) -
         plan = slice_plan(3, 1, np.random.default_rng(0))
         run = workers.run_slices(members, plan, 0.2, 9.0)
         assert [window.running for window in run.slices] == plan[0]
-        assert len({worker.pid for worker in workers.group_workers(members)}) == 3, "copies have processes of their own"
+        assert len({worker.pid for (worker,) in workers.group_workers(members)}) == 3, (
+            "copies have processes of their own"
+        )
         for k, recording in enumerate(run.recordings):
             for window in run.slices:
                 ran_s = covered_s(running_intervals(recording.trace), window.start_s, window.end_s)
@@ -99,7 +101,7 @@ def test_a_block_of_three_measures_each_alone_and_all_together(tmp_path: Path) -
 
 def test_in_mode_priority_the_second_job_alone_yields(tmp_path: Path) -> None:
     with pool(tmp_path, BUSY, mode="priority", groups=((BUSY, BUSY),)) as workers:
-        first, second = workers.group_workers((BUSY, BUSY))
+        (first,), (second,) = workers.group_workers((BUSY, BUSY))
         assert os.sched_getscheduler(first.pid) == os.SCHED_OTHER
         assert os.sched_getscheduler(second.pid) == os.SCHED_IDLE
         assert os.sched_getaffinity(first.pid) == os.sched_getaffinity(second.pid) == {first.core}
@@ -112,7 +114,7 @@ def test_in_mode_spatial_each_job_has_a_core_of_its_own(tmp_path: Path) -> None:
     with pool(tmp_path, BUSY, mode="spatial", groups=((BUSY, BUSY),)) as workers:
         cores = [recording.core for recording in workers.run_slices((BUSY, BUSY), [[BOTH]], 0.1, 9.0).recordings]
         assert len(set(cores)) == 2
-        pinned = [os.sched_getaffinity(worker.pid) for worker in workers.group_workers((BUSY, BUSY))]
+        pinned = [os.sched_getaffinity(worker.pid) for (worker,) in workers.group_workers((BUSY, BUSY))]
         assert pinned == [{core} for core in cores]
 
 

@@ -3,15 +3,31 @@
 import subprocess
 import sys
 import time
+from itertools import combinations_with_replacement
 
 import pytest
 
 from interfere.errors import InvalidInputError, NotFoundError
-from interfere.profiling.workloads import BUILT_IN, EIGHT, TWELVE, check_names, expand_names, find_workload, needs_torch
+from interfere.profiling.workloads import (
+    BUILT_IN,
+    EIGHT,
+    TWELVE,
+    campaign_pairs,
+    check_names,
+    expand_names,
+    find_workload,
+    needs_torch,
+    ranks_of,
+)
+from interfere.profiling.workloads.arrivals import OpenLoop
 from tests.profiling import sample_workloads
 
+SERVICES = [name for name, workload in BUILT_IN.items() if workload.requests_per_s > 0]
+GANGS = [name for name, workload in BUILT_IN.items() if workload.gang_of]
+CLOSED = [name for name in BUILT_IN if name not in (*SERVICES, *GANGS)]
 
-@pytest.mark.parametrize("name", BUILT_IN)
+
+@pytest.mark.parametrize("name", CLOSED)
 def test_a_built_in_runs_and_waits_alike_in_every_step(name: str) -> None:
     workload = find_workload(name)
     assert workload.name == name
@@ -29,9 +45,48 @@ def test_a_built_in_runs_and_waits_alike_in_every_step(name: str) -> None:
 
 
 def test_half_of_the_built_ins_wait() -> None:
-    waiting = [name for name, workload in BUILT_IN.items() if "always busy" not in workload.description]
-    assert len(BUILT_IN) >= 12
-    assert len(waiting) >= len(BUILT_IN) / 2
+    waiting = [name for name in CLOSED if "always busy" not in BUILT_IN[name].description]
+    assert len(CLOSED) >= 12
+    assert len(waiting) >= len(CLOSED) / 2
+
+
+@pytest.mark.parametrize("name", [name for name in SERVICES if BUILT_IN[name].beside_all])
+def test_a_service_answers_as_many_requests_in_every_step(name: str) -> None:
+    step = find_workload(name).build()
+    assert isinstance(step, OpenLoop)
+    for _ in range(2):
+        step(lambda seconds: None)  # an impatient world: every wait is over at once
+    answered = step.take_answered()
+    assert len(answered) == 2 * OpenLoop.requests_a_step(BUILT_IN[name].requests_per_s)
+    assert step.take_answered() == []
+    arrivals = [arrival_s for arrival_s, _ in answered]
+    assert arrivals == sorted(arrivals)
+
+
+def test_eight_services_at_three_rates_and_gangs_of_two() -> None:
+    rates: dict[str, list[float]] = {}
+    for name in SERVICES:
+        service, _, rate = name.partition("@")
+        assert BUILT_IN[name].requests_per_s == float(rate)
+        rates.setdefault(service, []).append(float(rate))
+    assert len(rates) >= 8
+    assert all(len(of_service) == 3 and of_service == sorted(of_service) for of_service in rates.values())
+    assert {BUILT_IN[name].gang_of for name in GANGS} < set(CLOSED)
+    assert {ranks_of(name) for name in GANGS} == {2}
+    assert {ranks_of(name) for name in (*CLOSED, *SERVICES, "my.module:job")} == {1}
+
+
+def test_a_campaign_measures_all_middle_rates_beside_all_and_gangs_beside_gangs() -> None:
+    pairs = set(campaign_pairs(tuple(BUILT_IN)))
+    everywhere = [name for name, workload in BUILT_IN.items() if workload.beside_all]
+    assert len(everywhere) >= 24
+    assert pairs >= set(combinations_with_replacement(everywhere, 2))
+    assert pairs >= set(combinations_with_replacement(GANGS, 2))
+    for name in set(BUILT_IN) - set(everywhere):
+        beside = {other for pair in pairs if name in pair for other in pair} - {name}
+        assert beside == {*EIGHT, *(set(GANGS) - {name} if name in GANGS else ())}
+    assert campaign_pairs(EIGHT) == tuple(combinations_with_replacement(EIGHT, 2))
+    assert campaign_pairs(("my.module:job",)) == (("my.module:job", "my.module:job"),)
 
 
 def test_declared_work_is_finite_and_torch_work_is_left_to_the_counter() -> None:

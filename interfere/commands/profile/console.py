@@ -38,6 +38,13 @@ def measuring_settings(
     quick: Annotated[
         bool, typer.Option("--quick", help="Exactly PASSES blocks a pair, however wide the interval.")
     ] = False,
+    rounds: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Campaigns, one after another: new processes and rows of its own in each. Implies --quick.",
+        ),
+    ] = 1,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Refuse a folder that holds measurements instead of resuming.")
     ] = False,
@@ -48,7 +55,8 @@ def measuring_settings(
         "core": core,
         "seed": seed,
         "passes": passes,
-        "max_blocks": passes if quick else max(passes, max_blocks),
+        "max_blocks": passes if quick or rounds > 1 else max(passes, max_blocks),
+        "rounds": rounds,
         "resume": not fresh,
     }
 

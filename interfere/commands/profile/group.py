@@ -131,14 +131,16 @@ def campaign(
 ) -> None:
     """Profile workloads alone and in all pairs, or in groups of three and more. Killed and run again, it goes on."""
     from interfere.profiling.workload_profiler import WorkloadConfig
-    from interfere.profiling.workloads import expand_names
+    from interfere.profiling.workloads import campaign_pairs, check_names, expand_names
 
     names = expand_names(workloads)
+    check_names(names)
+    pairs = None if mode.properties.orders_jobs else campaign_pairs(names)
     config = WorkloadConfig(
         **settings,
         workloads=names,
         mode=mode,
-        pairs=() if groups else None,
+        pairs=() if groups else pairs,
         groups=_chosen_groups(names, groups or [], group_count or [], settings["seed"]),
         block_s=block_s,
         solo_s=solo_s,

@@ -24,6 +24,7 @@ from interfere.data.quality import (
     domain_tables,
     group_quality,
     intended_uses,
+    repeatabilities,
     table_quality,
 )
 from interfere.data.tables import Table
@@ -84,6 +85,15 @@ this release."""
 IMPORT_PROTOCOL = (
     "As its publisher measured it: the `card.md` of the import says how it was read and what is not as published."
 )
+SERVICE_PROTOCOL = """\
+A service, named `name@rate`, answers requests that arrive in an open loop at that rate per second, whoever runs beside
+it; its busy share alone is the offered load. Latency is answer less arrival, of the requests that arrived in the slices
+that count. `latency_p50` and `latency_p99` rows: quantile beside the neighbour ÷ quantile alone, each over the pooled
+requests of a campaign; those alone of all its blocks. The interval is the wider one of order statistics and of a
+jackknife over slices. Its `step_time_mean` is a throughput: near 1 as long as it keeps up with its arrivals."""
+GANG_PROTOCOL = """\
+A gang, named `name-gang`, is two processes of `torch.distributed` on two cores, which meet after each step. Beside a
+job its first rank shares its core, beside a gang both do. Waiting for the other rank counts as a pause."""
 GROUP_PROTOCOL = """\
 Groups of three and more: a round holds a slice of each job alone and two of all together (A · ABC · B · C · ABC) in
 random order; shared slices grow with the number of jobs. The groups are a greedy balanced design: jobs, and pairs of
@@ -112,6 +122,11 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> Document
         f"{len(table.jobs)} jobs, {len(table.pairs)} ordered pairs, {blocks_per_row} blocks a row",
         *group_counts(table),
         f"rows by status: {statuses}",
+        *(
+            f"{each.metric}, measured again ({each.later} against {each.earlier}): |ratio - 1| median "
+            f"{each.median:.1%}, p90 {each.p90:.1%} of {each.rows} rows"
+            for each in repeatabilities(table)
+        ),
         *((note,) if note else ()),
     )
     uses = tuple(use.text() for use in intended_uses(table))
@@ -207,7 +222,11 @@ def _protocols(table: Table, sources: Sequence[str]) -> tuple[Part, ...]:
     """Return how the rows of each source of a table were measured, as sentences."""
     protocols = dict.fromkeys(PROTOCOL_BY_SOURCE.get(source, IMPORT_PROTOCOL) for source in sources)
     of_groups = [GROUP_PROTOCOL] if any(group.source == "cpu" for group in table.groups) else []
-    return tuple(Sentence(with_code(text.replace("\n", " "))) for text in (*protocols, *of_groups))
+    measured = {row.victim for row in table.pairs if row.source == "cpu"}
+    of_services = [SERVICE_PROTOCOL] if any(row.metric != "step_time_mean" for row in table.pairs) else []
+    of_gangs = [GANG_PROTOCOL] if any(name.endswith("-gang") for name in measured) else []
+    texts = (*protocols, *of_groups, *of_services, *of_gangs)
+    return tuple(Sentence(with_code(text.replace("\n", " "))) for text in texts)
 
 
 def _files(table: Table, *, measured_here: bool) -> Sentence:

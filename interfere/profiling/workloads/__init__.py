@@ -4,12 +4,15 @@ Law: looking up a built-in workload imports neither torch nor numpy; only `build
 """
 
 import importlib
+from itertools import combinations_with_replacement
 
 from interfere.errors import InvalidInputError, NotFoundError
-from interfere.profiling.workloads.workload import BUILT_IN, Pause, Step, Workload
+from interfere.profiling.workloads.workload import BUILT_IN, Pause, Step, Workload, built_in_gang
 
 for _module in ("vision", "language", "training", "arrays"):  # each enters its workloads into BUILT_IN
     importlib.import_module(f"{__name__}.{_module}")
+for _name in ("resnet-train", "lstm-train", "dlrm-train", "vae-train"):  # always busy, and waiting for input or output
+    built_in_gang(_name)
 
 # Subsets for runs of a few minutes; each keeps the variety, from always busy to mostly idle.
 EIGHT = (
@@ -32,9 +35,30 @@ def expand_names(spec: str) -> tuple[str, ...]:
     return names
 
 
+def campaign_pairs(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return the unordered pairs of these workloads that a campaign measures, self pairs included.
+
+    Most workloads are measured beside all others. A gang, and a service at another rate than its middle one, is
+    measured beside those of `EIGHT`, which vary from always busy to mostly idle; a gang also beside every gang.
+    """
+    found = []
+    for first, second in combinations_with_replacement(names, 2):
+        one, other = (BUILT_IN.get(name) for name in (first, second))
+        partial = [each for each in (one, other) if each is not None and not each.beside_all]
+        gangs = all(each.gang_of for each in partial)
+        if not partial or (len(partial) == 2 and gangs) or (len(partial) == 1 and {first, second} & set(EIGHT)):
+            found.append((first, second))
+    return tuple(found)
+
+
 def needs_torch(name: str) -> bool:
     """Return whether a built-in workload runs torch; False for users' workloads, which import what they need."""
     return name in BUILT_IN and BUILT_IN[name].framework == "torch"
+
+
+def ranks_of(name: str) -> int:
+    """Return the number of devices that a workload runs on: 1 unless it is a built-in gang."""
+    return BUILT_IN[name].ranks if name in BUILT_IN else 1
 
 
 def check_names(workloads: tuple[str, ...]) -> None:
@@ -82,8 +106,10 @@ __all__ = [
     "Pause",
     "Step",
     "Workload",
+    "campaign_pairs",
     "check_names",
     "expand_names",
     "find_workload",
     "needs_torch",
+    "ranks_of",
 ]

@@ -3,7 +3,9 @@
 FLOPs and bytes are declared, since NumPy's operators cannot be profiled: the textbook count of each operation.
 """
 
-from interfere.profiling.workloads.workload import Pause, Step, built_in
+from typing import Any
+
+from interfere.profiling.workloads.workload import Answer, Pause, Step, built_in, built_in_service
 
 GEMM_N, GEMM_CALLS = 384, 4
 STREAM_N = 4_000_000  # float64: three arrays of 32 MB, beyond the caches
@@ -149,3 +151,62 @@ def build_analytics() -> Step:
         pause(0.008)
 
     return step
+
+
+@built_in_service(
+    "json-api",
+    "JSON requests parsed, sorted and answered",
+    "python",
+    requests_per_s=(450, 1100, 1800),
+    operator="python::request",
+)
+def build_json_api() -> Answer:
+    """Build a service that parses a list of 300 items, sorts it and answers with its digest."""
+    import hashlib
+    import json
+
+    body = json.dumps([{"id": i, "name": f"item {i}", "price": i * 37 % 100} for i in range(300)])
+
+    def answer() -> str:
+        items = sorted(json.loads(body), key=lambda item: -item["price"])
+        return hashlib.sha256(json.dumps(items).encode()).hexdigest()
+
+    return answer
+
+
+@built_in_service(
+    "compress-api",
+    "documents compressed with zlib",
+    "python",
+    requests_per_s=(300, 700, 1200),
+    operator="python::compress",
+)
+def build_compress_api() -> Answer:
+    """Build a service that compresses a document of 16 KB."""
+    import zlib
+
+    import numpy as np
+
+    words = np.random.default_rng(0).integers(0, 200, 4000).tolist()
+    document = " ".join(f"word{word}" for word in words).encode()[:16384]
+    return lambda: zlib.compress(document, 6)
+
+
+@built_in_service(
+    "vector-search",
+    "nearest neighbours of an embedding",
+    "numpy",
+    requests_per_s=(300, 800, 1200),
+    operator="numpy::matmul",
+)
+def build_vector_search() -> Answer:
+    """Build a service that finds the ten vectors out of 60,000 (15 MB) with the largest inner product."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    vectors, query = (rng.standard_normal(shape, dtype=np.float32) for shape in ((60_000, 64), (64,)))
+
+    def answer() -> Any:
+        return np.argpartition(vectors @ query, -10)[-10:]
+
+    return answer

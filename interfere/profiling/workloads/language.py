@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from interfere.profiling.workloads.workload import Pause, Step, built_in
+from interfere.profiling.workloads.workload import Answer, Pause, Step, built_in, built_in_service
 
 WIDTH, HEADS = 128, 4
 
 
 def _encoder(batch: int, tokens: int) -> Callable[[], Any]:
+    """Return the forward pass of a small BERT on one batch."""
     import torch
     from torch import nn
 
@@ -49,14 +50,13 @@ def build_bert_serve() -> Step:
     return step
 
 
-@built_in("gpt-decode", "GPT-like decoding with cached keys and values, each token streamed out (1 ms)", "torch")
-def build_gpt_decode() -> Step:
-    """Build the decoding of eight tokens with cached keys and values; each token is streamed out in 1 ms."""
+def _decoder(depth: int, width: int) -> Callable[[], None]:
+    """Return the decoding of one token by a small GPT with cached keys and values, to be called in inference mode."""
     import torch
     from torch import nn
     from torch.nn import functional
 
-    depth, width, heads, context = 4, 192, 6, 128
+    heads, context = 6, 128
     layers = [
         (
             nn.LayerNorm(width),
@@ -80,6 +80,16 @@ def build_gpt_decode() -> Step:
             hidden = hidden + out(functional.scaled_dot_product_attention(q, cache[0], cache[1]).view(1, width))
             hidden = hidden + mlp(norm2(hidden))
         token, position = head(hidden).argmax(-1), (position + 1) % context
+
+    return decode
+
+
+@built_in("gpt-decode", "GPT-like decoding with cached keys and values, each token streamed out (1 ms)", "torch")
+def build_gpt_decode() -> Step:
+    """Build the decoding of eight tokens with cached keys and values; each token is streamed out in 1 ms."""
+    import torch
+
+    decode = _decoder(depth=4, width=192)
 
     def step(pause: Pause) -> None:
         for _ in range(8):
@@ -108,3 +118,45 @@ def build_lstm_train() -> Step:
         optimizer.step()
 
     return step
+
+
+@built_in_service(
+    "sentence-encoder", "embedding of one sentence by a small BERT", "torch", requests_per_s=(250, 650, 1000)
+)
+def build_sentence_encoder() -> Answer:
+    """Build a service that encodes one sentence of 16 tokens with two transformer layers."""
+    return _encoder(batch=1, tokens=16)
+
+
+@built_in_service("gpt-chat", "four tokens decoded by a small GPT", "torch", requests_per_s=(100, 250, 400))
+def build_gpt_chat() -> Answer:
+    """Build a service that decodes the next four tokens of a conversation with cached keys and values."""
+    import torch
+
+    decode = _decoder(depth=2, width=192)
+
+    def answer() -> None:
+        with torch.inference_mode():
+            for _ in range(4):
+                decode()
+
+    return answer
+
+
+@built_in_service("speech-frames", "frames of speech labelled by an LSTM", "torch", requests_per_s=(500, 1200, 2000))
+def build_speech_frames() -> Answer:
+    """Build a service that labels forty frames of speech with an LSTM that keeps its state between requests."""
+    import torch
+    from torch import nn
+
+    lstm, head = nn.LSTM(40, 128, batch_first=True), nn.Linear(128, 48)
+    frames = torch.randn(1, 40, 40)
+    state = (torch.zeros(1, 1, 128), torch.zeros(1, 1, 128))
+
+    def answer() -> Any:
+        nonlocal state
+        with torch.inference_mode():
+            hidden, state = lstm(frames, state)
+            return head(hidden).argmax(-1)
+
+    return answer

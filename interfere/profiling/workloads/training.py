@@ -1,6 +1,8 @@
 """Other torch workloads: training of a recommender, a VAE and a graph network, and rollouts of a policy."""
 
-from interfere.profiling.workloads.workload import Pause, Step, built_in
+from typing import Any
+
+from interfere.profiling.workloads.workload import Answer, Pause, Step, built_in, built_in_service
 
 
 @built_in("dlrm-train", "recommendation with embeddings (DLRM-like), 3 ms wait for features before each batch", "torch")
@@ -98,3 +100,23 @@ def build_rl_rollout() -> Step:
             pause(0.0005)
 
     return step
+
+
+@built_in_service(
+    "recommender", "512 candidates ranked from embedding tables", "torch", requests_per_s=(450, 1100, 1800)
+)
+def build_recommender() -> Answer:
+    """Build a service that ranks 512 candidates: look-ups in four tables of 12.8 MB, then a small network."""
+    import torch
+    from torch import nn
+
+    tables = [nn.EmbeddingBag(100_000, 32, mode="sum") for _ in range(4)]
+    top = nn.Sequential(nn.Linear(4 * 32, 64), nn.ReLU(), nn.Linear(64, 1))
+    ids = torch.randint(100_000, (4, 512, 8))
+
+    def answer() -> Any:
+        with torch.inference_mode():
+            vectors = [table(indices) for table, indices in zip(tables, ids, strict=True)]
+            return top(torch.cat(vectors, 1)).squeeze(1).topk(5).indices
+
+    return answer

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from interfere.profiling.workloads.workload import Pause, Step, built_in
+from interfere.profiling.workloads.workload import Answer, Pause, Step, built_in, built_in_service
 
 SIDE, CLASSES = 32, 10  # images of CIFAR-10's shape
 
@@ -91,3 +91,18 @@ def build_resnet_input() -> Step:
         train(torch.from_numpy(flipped), labels)
 
     return step
+
+
+@built_in_service("image-classifier", "one image classified by a small ResNet", "torch", requests_per_s=(200, 500, 800))
+def build_image_classifier() -> Answer:
+    """Build a service that classifies one image of CIFAR's shape."""
+    import torch
+
+    _, forward = _resnet((16, 32))
+    image = torch.randn(1, 3, SIDE, SIDE)
+
+    def answer() -> Any:
+        with torch.inference_mode():
+            return forward(image).argmax()
+
+    return answer
