@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from interfere.errors import InvalidInputError
 from interfere.serving.adapters.problem import first_reason
@@ -38,6 +38,14 @@ class GpuAddress:
 
     def __str__(self) -> str:
         return f"{self.node}/{self.gres}"
+
+
+class Held(NamedTuple):
+    """What a job holds of one GPU."""
+
+    kind: str  # gpu or shard
+    address: GpuAddress
+    count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +144,8 @@ class SlurmJob:
     start_s: float = 0.0
     end_s: float = 0.0
     restarts: int = 0
-    node: str = ""  # where it runs or ran
-    held: tuple[tuple[str, str, int], ...] = ()  # what it holds there: (gpu or shard, GRES type, count)
+    node: str = ""  # where it runs or ran; several nodes as Slurm writes them, such as n[0-1]
+    held: tuple[Held, ...] = ()  # while it runs
 
     @property
     def workload(self) -> str:
@@ -168,11 +176,7 @@ class SlurmJob:
     @property
     def places(self) -> tuple[GpuAddress, ...]:
         """The GPUs that a running job holds, in part or as a whole."""
-        return (
-            tuple(dict.fromkeys(GpuAddress(self.node, gres) for _, gres, _ in self.held))
-            if "," not in self.node
-            else ()
-        )
+        return tuple(dict.fromkeys(held.address for held in self.held))
 
     def comment_value(self, key: str) -> str:
         """Return the value of one key in the job's comment."""
@@ -267,11 +271,30 @@ def _job(row: Mapping[str, Any], only_user: int | None) -> SlurmJob:
         restarts=_number(row.get("restart_cnt")),
         node=node,
         held=tuple(
-            (kind, gres, int(count))
-            for kind, gres, count in _HELD.findall(",".join(map(str, row.get("gres_detail") or [])))
+            Held(kind, GpuAddress(name, gres), int(count))
+            for name, detail in zip(
+                node_names(node), row.get("gres_detail") or [], strict=False
+            )  # one a node, in order
+            for kind, gres, count in _HELD.findall(str(detail))
             if int(count)
         ),
     )
+
+
+def node_names(text: str) -> tuple[str, ...]:
+    """Return the names in a list of nodes as Slurm writes it: `n[0-1,3],m7` are n0, n1, n3 and m7."""
+    names: list[str] = []
+    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        before, bracket, rest = part.partition("[")
+        if not bracket:
+            names.append(part)
+            continue
+        numbers, _, after = rest.partition("]")
+        for span in numbers.split(","):
+            first, _, last = span.partition("-")
+            for number in range(_whole(first), _whole(last or first) + 1):
+                names += node_names(f"{before}{number:0{len(first)}d}{after}")
+    return tuple(names)
 
 
 def _note(row: Mapping[str, Any], only_user: int | None) -> Note | None:

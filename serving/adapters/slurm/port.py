@@ -21,7 +21,7 @@ from interfere.serving.adapters.problem import STARTS, Problem, first_reason, ho
 from interfere.serving.adapters.round import Advisor, PlannedChanges, Reading, decisions_of
 from interfere.serving.adapters.settings import GIB
 from interfere.serving.adapters.slurm import scontrol
-from interfere.serving.adapters.slurm.jobs import GpuAddress, Node, SlurmJob
+from interfere.serving.adapters.slurm.jobs import GpuAddress, Node, SlurmJob, node_names
 from interfere.serving.adapters.slurm.scontrol import Edit, JobEnding, SlurmCommands, Spool
 from interfere.serving.adapters.slurm.settings import SlurmSettings
 from interfere.serving.adapters.windows import Place, Run
@@ -154,7 +154,7 @@ def _shared_gpus(
         for gpu in node.gpus if node.usable and partition in node.partitions else ():
             rule, occupants = settings.device(gpu.address), jobs_on.get(gpu.address, [])
             residents = [_record(job, settings, now_s, is_resident=True) for job in occupants]
-            whole = any(kind == "gpu" for job in occupants for kind, *_ in job.held)
+            whole = any(held.kind == "gpu" and held.address == gpu.address for job in occupants for held in job.held)
             if rule is None or gpu.shards < LEAST_SHARDS or whole or not all(residents):
                 continue  # unknown, not shared, taken as a whole, or occupied by a job that does not name its workload
             taken = sum(_shards_on(job, gpu.address) for job in occupants)
@@ -174,7 +174,7 @@ def _shared_gpus(
 
 def _shards_on(job: SlurmJob, address: GpuAddress) -> int:
     """Return the number of shards of a GPU that a job holds, or will hold once it starts."""
-    return sum(count for kind, gres, count in job.held if kind == "shard" and gres == address.gres) or job.shards
+    return sum(held.count for held in job.held if held.kind == "shard" and held.address == address) or job.shards
 
 
 def _record(job: SlurmJob, settings: SlurmSettings, now_s: float, *, is_resident: bool = False) -> Job | None:
@@ -304,16 +304,17 @@ def runs(
 ) -> Iterator[Run[SlurmJob]]:
     """Yield all runs of jobs that Slurm still remembers."""
     by_index = {(node.name, gpu.index): gpu.address for node in nodes for gpu in node.gpus}
-    ending_of = {(ending.job_id, ending.restarts): ending for ending in endings}
+    indices_of: dict[tuple[str, int], list[tuple[str, int]]] = {}  # a job on several nodes has an ending on each
+    for ending in endings:
+        own = indices_of.setdefault((ending.job_id, ending.restarts), [])
+        own += [(ending.node, index) for index in ending.gpu_indices]
     for job in jobs:
         if not (job.is_running or job.has_ended) or not job.start_s or not job.node:
             continue
-        noted: list[GpuAddress | None] = []
-        if ending := ending_of.get((job.id, job.restarts)):
-            noted = [by_index.get((ending.node, index)) for index in ending.gpu_indices]
+        noted = [by_index.get(own) for own in indices_of.get((job.id, job.restarts), ())]
         if not any(noted) and job.note and job.note.state in ("placed", "ended"):
             noted = [job.note.to if job.note.to and job.note.to.node == job.node else None]
-        asks = "shard" in job.tres or "gpu" in job.tres
+        asks, ran_on = "shard" in job.tres or "gpu" in job.tres, node_names(job.node)
         yield Run(
             job=job,
             start_s=job.start_s,
@@ -321,7 +322,7 @@ def runs(
             places=tuple(_place(address, settings) for address in job.places),
             noted_places=tuple(_place(address, settings) for address in noted if address),
             possible_places=tuple(
-                _place(gpu.address, settings) for node in nodes if asks and node.name == job.node for gpu in node.gpus
+                _place(gpu.address, settings) for node in nodes if asks and node.name in ran_on for gpu in node.gpus
             ),
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from interfere.serving.adapters.slurm.jobs import Gpu, GpuAddress, Node, Note, SlurmJob
+from interfere.serving.adapters.slurm.jobs import Gpu, GpuAddress, Held, Node, Note, SlurmJob
 from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings
 
 NOW = 1_700_000_000.0
@@ -35,7 +35,7 @@ def running(job_id: int, gpu: str, workload: str = "gemm", start_s: float = NOW 
         "partition": "main",
         "node": "n0",
         "start_s": start_s,
-        "held": (("shard", gpu, 1),),
+        "held": (Held("shard", GpuAddress(str(given.get("node", "n0")), gpu), 1),),
         "comment": f"interfere:workload={workload}",
         "submit_s": start_s,
     }

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
-from interfere.serving.adapters.slurm.jobs import GpuAddress, Note, SlurmJob, read_jobs, read_nodes
+from interfere.serving.adapters.slurm.jobs import GpuAddress, Held, Note, SlurmJob, node_names, read_jobs, read_nodes
 from tests.serving.adapters.slurm.facts import NOW, job_row, node_row, pending, sinfo, squeue
 
 
@@ -40,8 +40,31 @@ def test_old_and_new_json_say_the_same() -> None:
 
 def test_a_running_job_says_which_gpu_it_holds() -> None:
     job = one(job_state="RUNNING", nodes="n1", gres_detail=["shard:g0:0(IDX:),shard:g1:1(IDX:1)"])
-    assert job.held == (("shard", "g1", 1),)
+    assert job.held == (Held("shard", GpuAddress("n1", "g1"), 1),)
     assert one(job_state=["RUNNING", "COMPLETING"], nodes="n1").state == "COMPLETING"
+
+
+def test_a_job_on_several_nodes_holds_a_gpu_on_each() -> None:
+    gang = one(job_state="RUNNING", nodes="n[0-1]", gres_detail=["gpu:g0:1(IDX:0)", "gpu:g1:1(IDX:1)"])
+    assert gang.places == (GpuAddress("n0", "g0"), GpuAddress("n1", "g1"))
+    assert one(job_state="RUNNING", nodes="n0,n7", gres_detail=["shard:g0:1", "shard:g0:1"]).places == (
+        GpuAddress("n0", "g0"),
+        GpuAddress("n7", "g0"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", ()),
+        ("n1", ("n1",)),
+        ("n[0-1,3],m07", ("n0", "n1", "n3", "m07")),
+        ("a[08-10]-ib", ("a08-ib", "a09-ib", "a10-ib")),
+        ("r[0-1]c[1-2]", ("r0c1", "r0c2", "r1c1", "r1c2")),
+    ],
+)
+def test_a_list_of_nodes_is_read_as_slurm_writes_it(text: str, names: tuple[str, ...]) -> None:
+    assert node_names(text) == names
 
 
 @pytest.mark.parametrize(

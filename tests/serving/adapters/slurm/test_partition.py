@@ -6,7 +6,7 @@ from interfere.policy.rules.runtime import start_weights
 from interfere.records import Device
 from interfere.records.cluster import HIGHEST_PRIORITY
 from interfere.serving.adapters.problem import MAX_PAIRS
-from interfere.serving.adapters.slurm.jobs import GpuAddress, Note
+from interfere.serving.adapters.slurm.jobs import GpuAddress, Held, Note
 from interfere.serving.adapters.slurm.port import PartitionProblem, partition_problem, partitions
 from tests.serving.adapters.slurm.facts import NOW, SETTINGS, node, pending, running
 
@@ -48,12 +48,20 @@ def test_a_place_that_was_not_taken_is_asked_for_again_and_given_back_after_thre
 
 
 def test_gpus_that_advice_must_not_share() -> None:
-    whole = running(1, "g0", held=(("gpu", "g0", 1),))
+    whole = running(1, "g0", held=(Held("gpu", GpuAddress("n0", "g0"), 1),))
     silent = running(2, "g1", comment="")
-    greedy = running(3, "g0", node="n1", held=(("shard", "g0", 2),))
+    greedy = running(3, "g0", node="n1", held=(Held("shard", GpuAddress("n1", "g0"), 2),))
     seen = view(
         whole, silent, greedy, pending(4), nodes=(node(), node("n1"), node("n2", usable=False), node("n3", shards=1))
     )
+    assert devices(seen) == {"n1/g1": ()}
+
+
+def test_a_gang_takes_its_gpus_on_every_node() -> None:
+    """squeue writes n[0-1] for the nodes of a job that runs on both."""
+    held = tuple(Held("gpu", GpuAddress(name, "g0"), 1) for name in ("n0", "n1"))
+    gang = running(1, "g0", node="n[0-1]", held=held)
+    seen = view(gang, pending(2), nodes=(node(gpus=1), node("n1", gpus=2)))
     assert devices(seen) == {"n1/g1": ()}
 
 
