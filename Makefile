@@ -5,7 +5,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # sums of several threads differ in their last digits
 
-.PHONY: install run test journeys check gen bench soak model gpu-model lock clean
+.PHONY: install run test journeys check gen bench soak site model gpu-model lock clean
 
 install: .venv/installed
 
@@ -50,6 +50,9 @@ bench: install          ## speed, as figures and ratios of one run, appended to 
 
 soak: install           ## faults and loads for minutes: 50 × kill -9, full disk, 200,000 random requests, 20 models, 10,000 histories of a cluster
 	@SOAK_ROUNDS=50 HISTORIES=10000 $(BIN)/pytest -q -m 'not bench' --timeout 3600 tests/soak tests/serving/models tests/packaging tests/serving/adapters/kubernetes/test_histories.py tests/serving/adapters/kubernetes/test_orders.py
+
+site: install           ## jobs that really run on a real Slurm under every way to share, compared: two hours, resumes; SITE=--quick: a minute
+	@$(BIN)/python -m examples.site $(SITE)
 
 # A new workspace each time: the composition of groups is judged against the champion of its registry.
 # cpu-groups: how pairs combine in groups of three and more, measured on another machine; its pairs are not learned.

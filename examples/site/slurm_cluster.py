@@ -46,6 +46,7 @@ class SlurmCluster:
     defers: bool = True
     window_s: float = 12.0  # of the deferral; shorter than a site's
     options: Sequence[str] = ()  # further lines of slurm.conf
+    scheduler: str = "bf_interval=2,sched_interval=2,sched_min_interval=0"  # SchedulerParameters
     partition_options: str = ""
     patience_s: float = 120.0
     free_port: Callable[[], int] = any_free_port
@@ -243,7 +244,7 @@ class SlurmCluster:
                     "SelectTypeParameters=CR_Core",
                     "GresTypes=gpu,shard",
                     "SlurmdParameters=config_overrides",
-                    "SchedulerParameters=bf_interval=2,sched_interval=2,sched_min_interval=0",
+                    f"SchedulerParameters={self.scheduler}",
                     "MinJobAge=300",
                     "ReturnToService=2",
                     "MailProg=/bin/true",

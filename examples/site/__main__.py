@@ -1,0 +1,103 @@
+"""A site in a box: jobs that really run on a real Slurm, under five ways to decide who shares a device.
+
+    python -m examples.site [--quick] [--folder FOLDER] [--repetitions N] [--trace FOLDER] [--arms a,b]
+
+Two cores of this machine are two GPUs. Every run of an arm is a file of the folder: a run that was interrupted is run
+again, one that is there is not. The load is fixed before the first run. Needs Slurm, root, and control groups.
+"""
+
+import json
+import shutil
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from examples.site.arms import Arm, RunSettings, WorkloadCost, measured_costs, run_arm
+from examples.site.replaying import replayed_means
+from examples.site.report import site_report
+from examples.site.slurm_cluster import PACKAGES, PROGRAMS
+from examples.site.stream import StreamSettings, stream_of
+from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.errors import InterfereError, InvalidInputError, UnfitError
+from interfere.file_writing import write_text
+from interfere.profiling.affinity import allowed_cores, busiest_foreign_processes
+from interfere.profiling.workloads import EIGHT
+from interfere.reports.text_forms import json_document
+
+FULL = StreamSettings(jobs=60, load=1.1, workloads=EIGHT, gang_workload="resnet-train")
+QUICK = StreamSettings(
+    jobs=6, load=1.5, workloads=("request-server", "spectrogram"), gang_workload="rl-rollout", longest_s=4.0
+)
+MEASURE_S, QUICK_MEASURE_S = 3.0, 0.5  # of each workload alone
+
+
+def main(
+    quick: Annotated[bool, typer.Option("--quick", help="Six short jobs, once: does everything work?")] = False,
+    folder: Annotated[Path, typer.Option(help="Folder of the runs; what is there is not run again.")] = Path(
+        "interfere-work/site"
+    ),
+    repetitions: Annotated[int, typer.Option(help="Streams of jobs; every arm gets each.", min=1)] = 5,
+    arms: Annotated[str, typer.Option(help="Arms to run, separated by commas.")] = ",".join(Arm),
+    trace: Annotated[Path | None, typer.Option(help="Trace of `interfere data import`. Default: drawn jobs.")] = None,
+    table: Annotated[str, typer.Option(help="Measured pairs for the replay beside the runs.")] = "cpu",
+    weight: Annotated[
+        int, typer.Option(help="Of the site against any other program that wants its cores.", min=1, max=256)
+    ] = 1,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run every arm on every stream of jobs, and report what happened beside what was predicted."""
+    try:
+        chosen = [Arm(name) for name in arms.split(",")]
+    except ValueError as error:
+        raise InvalidInputError("no such arm", value=error, remedy=f"one of {', '.join(Arm)}") from None
+    if missing := [name for name in PROGRAMS if not shutil.which(name)]:
+        raise UnfitError("Slurm is missing", value=", ".join(missing), remedy=f"apt-get install {PACKAGES}")
+    cores = allowed_cores()[:2]
+    if len(cores) < 2:
+        raise UnfitError("the site needs two cores", value=f"allowed: {cores}", remedy="allow this process a second")
+    for process in busiest_foreign_processes():
+        progress_note(f"{process} takes time on the cores of the site: its time is subtracted, its caches are not")
+    settings = replace(QUICK if quick else FULL, trace=trace and trace.resolve())
+    folder = folder.resolve()
+    costs = _costs(folder, settings, cores[0], QUICK_MEASURE_S if quick else MEASURE_S)
+    documents = []
+    for repetition in range(1 if quick else repetitions):
+        jobs = stream_of(settings, repetition)
+        for k in range(len(chosen)):  # each repetition begins with another arm
+            arm = chosen[(k + repetition) % len(chosen)]
+            path = folder / f"{arm}-{repetition}.json"
+            if not path.exists():
+                begin_s = time.monotonic()
+                run = RunSettings(folder=folder / "now", cores=cores, costs=costs, weight=weight)
+                write_text(path, json.dumps({**run_arm(arm, jobs, run), "repetition": repetition}) + "\n")
+                progress_note(f"{arm}, repetition {repetition}: {time.monotonic() - begin_s:.0f} s")
+            documents.append(json.loads(path.read_text()))
+    replayed = replayed_means(settings, sorted({each["repetition"] for each in documents}), chosen, costs, table)
+    report = site_report(documents, replayed, settings, quick=quick)
+    emit(json_document(report), report, as_json=as_json)
+
+
+def _costs(folder: Path, settings: StreamSettings, core: int, seconds: float) -> dict[str, WorkloadCost]:
+    """Return what the workloads take alone, measured once for all runs of a folder. Raises InvalidInputError for a
+    folder with runs of other settings."""
+    path, key = folder / "alone.json", json.loads(json.dumps(asdict(settings), default=str))
+    if path.exists():
+        written: dict[str, Any] = json.loads(path.read_text())
+        if written["settings"] != key:
+            raise InvalidInputError("the folder has runs of other settings", value=folder, remedy="give another one")
+        return {name: WorkloadCost(**cost) for name, cost in written["costs"].items()}
+    names = tuple(dict.fromkeys((*settings.workloads, settings.gang_workload)))
+    costs = measured_costs(names, core, folder, seconds)
+    document = {"settings": key, "costs": {name: asdict(cost) for name, cost in costs.items()}}
+    write_text(path, json.dumps(document, indent=1) + "\n")
+    return costs
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(main)
+    except InterfereError as error:
+        raise SystemExit(f"site: {error.one_line}") from None

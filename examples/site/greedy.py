@@ -1,0 +1,69 @@
+"""The Slurm adapter with another planner: `advise` as it ships, but every job in order goes where its pair costs least.
+
+    python -m examples.site.greedy advise --config FILE --json
+
+A job takes an idle device; else, of the devices with one job, the one beside which the predicted joint throughput is
+largest, where it is above the server's least; else it waits. Predictions are the server's, and so is what it learns.
+"""
+
+import math
+from dataclasses import replace
+
+import interfere.client
+from interfere.client import AloneFallback, PolicyClient
+from interfere.errors import UnavailableError
+from interfere.records import ActionKind, Device, Job, Plan, Snapshot
+from interfere.serving.adapters.slurm import command
+
+
+class GreedyClient(PolicyClient):
+    """A client whose decisions are greedy, and made here."""
+
+    def match(self, snapshot: Snapshot) -> Plan:
+        """Start the jobs in order, each where it costs least."""
+        # 1. Idle devices: as the fallback does without a server.
+        plan = AloneFallback().match(snapshot, UnavailableError("greedy"))
+        started = {action.device_id: action.job_id for action in plan.actions if action.device_id}
+        jobs = {job.id: job for job in snapshot.pending}
+        hosts = {
+            device.id: (device, host)
+            for device in snapshot.devices
+            if (device.seats or 2) > 1 and len(device.residents) + (device.id in started) == 1
+            for host in (*device.residents, *(jobs[started[k]] for k in [device.id] if k in started))
+        }
+        # 2. The other jobs, beside the host with the largest joint throughput.
+        actions = []
+        for action in plan.actions:
+            if action.kind is not ActionKind.WAIT or not hosts:
+                actions.append(action)
+                continue
+            options = {
+                device_id: self._pair(jobs[action.job_id], host, device, snapshot)
+                for device_id, (device, host) in hosts.items()
+            }
+            best = max(options, key=lambda device_id: sum(1.0 / slowdown for slowdown in options[device_id]))
+            own, others = options[best]
+            if 1.0 / own + 1.0 / others <= snapshot.limits.slowdown.min_joint_throughput:
+                actions.append(action)
+                continue
+            _, host = hosts.pop(best)
+            shared = {"kind": ActionKind.START_SHARED, "device_id": best, "partner_id": host.id}
+            actions.append(replace(action, slowdown=own, partner_slowdown=others, reason="greedy", **shared))
+        return replace(plan, actions=tuple(actions))
+
+    def _pair(self, job: Job, host: Job, device: Device, snapshot: Snapshot) -> tuple[float, float]:
+        """Return the predicted slowdowns of the job and of the host; infinite where the server abstains."""
+        answer = self.predict(
+            [job.workload, host.workload],
+            pairs=[(0, 1), (1, 0)],
+            device_type=device.type,
+            mode=device.mode,
+            allow_extrapolation=snapshot.limits.allow_extrapolation,
+        )
+        own, other = map(float, answer.prediction.median)
+        return (own, other) if not math.isnan(own + other) else (math.inf, math.inf)
+
+
+if __name__ == "__main__":
+    interfere.client.PolicyClient = GreedyClient  # type: ignore[misc]  # the command takes its client from there
+    command.app()

@@ -1,0 +1,80 @@
+"""The streams of the site in the simulator: what each arm's mean completion would be by a table of measured pairs."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from examples.site.arms import Arm, WorkloadCost, steps_of
+from examples.site.stream import StreamSettings, stream_of
+from interfere.data.loading import load_table
+from interfere.errors import InterfereError
+from interfere.records import Device
+from interfere.sim.beliefs import beliefs_from, true_beliefs
+from interfere.sim.replay import replay
+from interfere.sim.schedulers.queue import Backfill
+from interfere.sim.schedulers.records import Queue, SchedulerRecord, Sharing
+from interfere.sim.schedulers.registry import make_scheduler
+from interfere.sim.schedulers.sharing import SchedulerSettings
+from interfere.sim.truth import TableTruth, TruthTable, truth_of
+from interfere.sim.world import SimDevice, SimJob, World
+
+# Gangs take whole devices under every arm, so only jobs on one device share.
+RECORDS = {
+    Arm.SLURM: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY),
+    Arm.SHARING: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY, sharing=Sharing.GREEDY, one_gpu=True),
+    Arm.GREEDY: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY, sharing=Sharing.GREEDY, one_gpu=True),
+    Arm.OURS: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY, sharing=Sharing.MATCHING, one_gpu=True),
+}
+
+
+def replayed_means(
+    settings: StreamSettings,
+    repetitions: Iterable[int],
+    arms: Sequence[Arm],
+    costs: dict[str, WorkloadCost],
+    table: str,
+) -> dict[Arm, tuple[float, ...]]:
+    """Return each arm's mean completion in seconds, one number a repetition; NaN where the replay is not possible.
+
+    The simulator knows run times and the slowdowns of the table beforehand, which no arm of the site does: plain
+    sharing believes that nothing slows anything down, the other arms believe the table.
+    """
+    truth = truth_of(load_table(table))
+    means: dict[Arm, list[float]] = {arm: [] for arm in arms}
+    for repetition in repetitions:
+        world = _world(settings, repetition, costs, truth.device_type)
+        for arm in arms:
+            means[arm].append(_mean_completion_s(world, truth, arm))
+    return {arm: tuple(values) for arm, values in means.items()}
+
+
+def _world(settings: StreamSettings, repetition: int, costs: dict[str, WorkloadCost], device_type: str) -> World:
+    jobs = stream_of(settings, repetition)
+    return World(
+        name=f"repetition {repetition}",
+        jobs=tuple(
+            SimJob(
+                id=f"j{job.index}",
+                workload=job.workload,
+                arrival_s=job.arrival_s,
+                gpus=job.gpus,
+                duration_s=costs[job.workload].start_up_s + steps_of(job, costs) * costs[job.workload].step_s,
+            )
+            for job in jobs
+        ),
+        devices=tuple(
+            SimDevice(device=Device(id=f"n{k}/g0", node=f"n{k}", type=device_type)) for k in range(settings.devices)
+        ),
+    )
+
+
+def _mean_completion_s(world: World, truth: TruthTable, arm: Arm) -> float:
+    none = np.where(np.isnan(truth.table), np.nan, 1.0)
+    beliefs = beliefs_from(truth, none, "no slowdown") if arm is Arm.SHARING else true_beliefs(truth)
+    options = SchedulerSettings(predictor=beliefs, profiles=beliefs.profiles, mode=truth.mode, whole_nodes=False)
+    try:
+        done = replay(world, TableTruth((truth,)), make_scheduler(RECORDS[arm], options))
+    except InterfereError:
+        return math.nan
+    return float(done.completion_s.mean())

@@ -1,0 +1,129 @@
+"""The site in a box: its streams, its clocks, and a quick run on a real Slurm that does not repeat what is done."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from examples.site.__main__ import QUICK
+from examples.site.core_clock import HIERARCHIES, CoreClock, CoreGroups
+from examples.site.report import paired_interval
+from examples.site.stream import SHORTEST_S, stream_of
+from interfere.data.traces import JobTrace, TraceJob, write_trace
+from interfere.errors import UnfitError
+from interfere.profiling.affinity import allowed_cores
+from tests.serving.adapters.slurm.conftest import needs_slurm
+
+ROOT = Path(__file__).parents[2]
+SPIN = "import time\nwhile time.process_time() < 0.5: pass"
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_every_arm_gets_the_same_jobs_at_the_load_asked_for(tmp_path: Path, *, traced: bool) -> None:
+    settings = replace(QUICK, jobs=40, load=0.8)
+    if traced:
+        rng = np.random.default_rng(0)
+        times = np.cumsum(rng.exponential(600.0, 100))
+        rows = zip(times, rng.lognormal(7.0, 2.0, 100), rng.choice([1, 1, 1, 8], 100), strict=True)
+        jobs = (
+            TraceJob(job_id=f"j{k}", workload="", arrival_s=float(at), gpus=int(gpus), duration_s=float(seconds))
+            for k, (at, seconds, gpus) in enumerate(rows)
+        )
+        write_trace(tmp_path, JobTrace(name="t", jobs=tuple(jobs)))
+        settings = replace(settings, trace=tmp_path)
+    stream = stream_of(settings, 3)
+    assert stream == stream_of(settings, 3) != stream_of(settings, 4)
+    offered = sum(job.alone_s * job.gpus for job in stream) / (stream[-1].arrival_s * settings.devices)
+    assert offered == pytest.approx(0.8)
+    assert min(job.alone_s for job in stream) == pytest.approx(SHORTEST_S)
+    assert max(job.alone_s for job in stream) == pytest.approx(settings.longest_s)
+    gangs = [job for job in stream if job.gpus > 1]
+    assert gangs
+    assert {job.workload for job in gangs} == {settings.gang_workload}
+
+
+def test_the_interval_is_that_of_paired_differences() -> None:
+    found = paired_interval([1.0, 3.0, 8.0], [2.0, 5.0, 11.0])
+    half = 4.302653 / math.sqrt(3.0)  # Student's t, two degrees of freedom, of differences -1, -2, -3
+    assert found.value == pytest.approx(-2.0 / 6.0)
+    assert (found.low, found.high) == (pytest.approx((-2.0 - half) / 6.0), pytest.approx((-2.0 + half) / 6.0))
+    assert not paired_interval([1.0], [2.0]).has_interval
+
+
+def needs_control_groups() -> None:
+    """Skip without control groups; where REQUIRE_ALL is set (CI) that is a failure."""
+    try:
+        with CoreGroups(allowed_cores()[:2]):
+            return
+    except UnfitError as error:
+        if os.environ.get("REQUIRE_ALL"):
+            pytest.fail(error.one_line)
+        pytest.skip(error.one_line)
+
+
+def test_the_clock_of_a_device_stops_for_other_programs_and_not_for_the_control_plane() -> None:
+    needs_control_groups()
+    cores = allowed_cores()[:2]
+    leave = "; ".join(f"echo $$ >{hierarchy}/cgroup.procs" for hierarchy in HIERARCHIES)
+    with CoreGroups(cores) as groups, CoreClock(groups) as clock:
+        control = spinning(cores[0], "true")
+        others = [spinning(cores[1], leave) for _ in range(2)]
+        try:
+            elapsed_s, used_s = zip(*(one_job(groups, clock, device) for device in range(2)), strict=True)
+        finally:
+            for process in (control, *others):
+                process.kill()
+                process.wait()
+    assert elapsed_s[1] == pytest.approx(used_s[1], rel=0.2), "a job that never pauses ages by what it uses"
+    assert elapsed_s[0] > 1.5 * used_s[0], "the control plane took half of the core from it"
+
+
+def spinning(core: int, before: str) -> "subprocess.Popen[bytes]":
+    """A program that keeps a core busy, after a shell command."""
+    words = ["sh", "-c", f"{before}; exec taskset -c {core} $0 -c 'while True: pass'", sys.executable]
+    return subprocess.Popen(words)
+
+
+def one_job(groups: CoreGroups, clock: CoreClock, device: int) -> tuple[float, float]:
+    """Run a job of half a second of processor time. Return how long it took by its device's clock, and what it used."""
+    node, begin_s = groups.nodes[device], time.time()
+    before_s = float(groups.used_s(node).sum())
+    words = ["sh", "-c", f"{groups.join_command}; exec $0 -c '{SPIN}'", sys.executable]
+    subprocess.run(words, env=os.environ | {"SLURMD_NODENAME": node}, check=True)
+    end_s, used_s = time.time(), float(groups.used_s(node).sum()) - before_s
+    clock.read()
+    return float(np.diff(clock.device_s(np.array([begin_s, end_s]), device))[0]), used_s
+
+
+@pytest.mark.slurm
+@pytest.mark.timeout(900)
+def test_a_quick_site_runs_to_its_end_and_is_not_run_again(tmp_path: Path) -> None:
+    needs_slurm()
+    needs_control_groups()
+    command = [sys.executable, "-m", "examples.site", "--quick", "--folder", str(tmp_path), "--arms", "slurm,ours"]
+    first = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert first.returncode == 0, first.stderr[-3000:]
+    runs = {arm: json.loads((tmp_path / f"{arm}-0.json").read_text()) for arm in ("slurm", "ours")}
+    streams = [[(job["workload"], job["arrival_s"], job["gpus"]) for job in run["jobs"]] for run in runs.values()]
+    assert streams[0] == streams[1] == [(j.workload, j.arrival_s, j.gpus) for j in stream_of(QUICK, 0)]
+    for run in runs.values():
+        assert all(job["completion_s"] > job["wait_s"] > 0.0 for job in run["jobs"])
+        assert {tuple(job["nodes"]) for job in run["jobs"] if job["gpus"] > 1} == {("n0", "n1")}
+    assert runs["slurm"]["meetings"] == [], "nobody shares a whole GPU"
+    assert runs["ours"]["rounds"] > 0
+    sections = {part["title"]: part for part in json.loads(first.stdout)["parts"] if part["kind"] == "section"}
+    (table,) = (part for part in sections["What happened"]["parts"] if part["kind"] == "table")
+    assert [row[0] for row in table["rows"]] == ["slurm", "ours"]
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")}
+    again = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert again.stdout == first.stdout
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")} == written
+    other = subprocess.run([*command[:3], *command[4:]], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "the folder has runs of other settings" in other.stderr
