@@ -45,7 +45,7 @@ class Held(NamedTuple):
 
     kind: str  # gpu or shard
     address: GpuAddress
-    count: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -174,7 +174,7 @@ def _shared_gpus(
 
 def _shards_on(job: SlurmJob, address: GpuAddress) -> int:
     """Return the number of shards of a GPU that a job holds, or will hold once it starts."""
-    return sum(held.count for held in job.held if held.kind == "shard" and held.address == address) or job.shards
+    return sum(held.number for held in job.held if held.kind == "shard" and held.address == address) or job.shards
 
 
 def _record(job: SlurmJob, settings: SlurmSettings, now_s: float, *, is_resident: bool = False) -> Job | None:
