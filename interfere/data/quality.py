@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 
 from interfere.data.tables import Table
 from interfere.records import NAN, GroupMeasurement, PairMeasurement, PairStatus
+from interfere.records.checks import METRICS
+from interfere.records.measurements import GANG_SUFFIX
 from interfere.sharing_modes import SharingMode
 
 
@@ -346,6 +348,54 @@ def repeatabilities(table: Table) -> tuple[Repeatability, ...]:
                     )
                 )
     return tuple(found)
+
+
+MIN_LOSS = 0.1  # slowdown less one of the job on one device: the ratio of two smaller ones is noise
+BESIDE_JOBS, BESIDE_GANGS = "beside jobs on one device", "beside gangs on the same devices"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangExcess:
+    """What gangs lose, relative to what the same jobs on one device lose: (s_gang - 1) ÷ (s_job - 1).
+
+    The job on one device runs beside the same neighbour, or beside the job of the gang that is the neighbour.
+    """
+
+    beside: str
+    rows: int
+    median: float
+    p10: float
+    p90: float
+
+
+def gang_excesses(table: Table) -> tuple[GangExcess, ...]:
+    """Return what the gangs of a table lose beside jobs, and beside gangs; nothing where it has no gang.
+
+    Slowdowns of step times are compared within a campaign.
+    """
+    rows = [row for row in table.ok_pairs if row.metric == METRICS[0] and not row.important]
+    slowdowns: dict[tuple[str, ...], float] = {
+        (row.victim, row.neighbour, row.device_type, row.mode, row.campaign): row.slowdown for row in rows
+    }
+    ratios: dict[str, list[float]] = {BESIDE_JOBS: [], BESIDE_GANGS: []}
+    for (victim, neighbour, *domain), slowdown in slowdowns.items():
+        if victim.endswith(GANG_SUFFIX):
+            single = victim.removesuffix(GANG_SUFFIX), neighbour.removesuffix(GANG_SUFFIX), *domain
+            loss = slowdowns.get(single, NAN) - 1.0
+            if loss >= MIN_LOSS:
+                beside = BESIDE_GANGS if neighbour.endswith(GANG_SUFFIX) else BESIDE_JOBS
+                ratios[beside].append((slowdown - 1.0) / loss)
+    return tuple(
+        GangExcess(
+            beside=beside,
+            rows=len(of_rows),
+            median=_quantile(of_rows, 0.5),
+            p10=_quantile(of_rows, 0.1),
+            p90=_quantile(of_rows, 0.9),
+        )
+        for beside, of_rows in ratios.items()
+        if of_rows
+    )
 
 
 def _quantile(values: Sequence[float], q: float) -> float:

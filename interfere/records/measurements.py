@@ -140,6 +140,7 @@ class JobProfile:
 _PROFILE_NUMBERS = optional_numbers(JobProfile)
 
 
+GANG_SUFFIX = "-gang"  # of the name of a workload that runs another one's step on two devices at once
 IMPORTANT_VICTIM, IMPORTANT_NEIGHBOUR = IMPORTANT = ("victim", "neighbour")
 
 

@@ -6,8 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.data.quality import block_slowdowns, fit_additive, icc, table_quality
+from interfere.data.quality import (
+    BESIDE_GANGS,
+    BESIDE_JOBS,
+    block_slowdowns,
+    fit_additive,
+    gang_excesses,
+    icc,
+    table_quality,
+)
 from interfere.data.tables import Table
+from interfere.records import PairMeasurement
 from tests.data.sample_table import JOBS, PAIR, PAIRS, TABLE
 
 
@@ -62,3 +71,24 @@ def test_the_quality_of_an_empty_table_is_nan() -> None:
     assert math.isnan(figures.icc)
     assert math.isnan(figures.slowdown_median)
     assert len(PAIRS) == 4
+
+
+def test_what_gangs_lose_is_compared_with_the_same_job_on_one_device_in_the_same_campaign() -> None:
+    def row(victim: str, neighbour: str, slowdown: float, campaign: str = "1") -> PairMeasurement:
+        return replace(
+            PAIR, victim=victim, neighbour=neighbour, slowdown=slowdown, lower=1.0, upper=9.0, campaign=campaign
+        )
+
+    pairs = (
+        *(row("a", "b", slowdown, campaign) for slowdown, campaign in ((2.0, "1"), (3.0, "2"))),
+        row("a-gang", "b", 1.5),
+        *(row("a-gang", "b-gang", slowdown, campaign) for slowdown, campaign in ((2.2, "1"), (4.0, "2"))),
+        *(row("b", "a", 1.05), row("b-gang", "a-gang", 2.0)),  # loses too little
+        row("c-gang", "a", 2.0),  # alone on one device: not measured
+        replace(row("a-gang", "b", 9.0), metric="latency_p99"),
+    )
+    jobs, gangs = gang_excesses(replace(TABLE, pairs=pairs))
+    assert (jobs.beside, jobs.rows, jobs.median) == (BESIDE_JOBS, 1, pytest.approx(0.5))
+    assert (gangs.beside, gangs.rows, gangs.median) == (BESIDE_GANGS, 2, pytest.approx((1.2 + 1.5) / 2))
+    assert gangs.p10 < gangs.median < gangs.p90
+    assert gang_excesses(TABLE) == ()

@@ -24,7 +24,7 @@ from tests.profiling.processes import all_gone, descendants
 from tests.profiling.sample_blocks import SIDE_SLICE, block, joined, steady
 
 LABELS = CampaignLabels(device_type="cpu-core", device_name="x", campaign="t", source="cpu")
-SERVICE, BUSY, GANG = "json-api@1100", "tests.profiling.sample_workloads:BUSY", "vae-train-gang"
+SERVICE, BUSY, GANG = "json-api@1200", "tests.profiling.sample_workloads:BUSY", "vae-train-gang"
 needs_two_cores = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="a gang needs two cores"
 )

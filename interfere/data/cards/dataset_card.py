@@ -21,7 +21,10 @@ from interfere.data.cards.domain_summary import (
 from interfere.data.parquet import SCHEMA_VERSION
 from interfere.data.quality import (
     MIN_ICC,
+    MIN_LOSS,
+    GangExcess,
     domain_tables,
+    gang_excesses,
     group_quality,
     intended_uses,
     repeatabilities,
@@ -31,6 +34,7 @@ from interfere.data.tables import Table
 from interfere.devices import CPU_CORE
 from interfere.file_writing import write_atomically
 from interfere.records import GroupMeasurement, PairMeasurement, PairStatus
+from interfere.records.measurements import GANG_SUFFIX
 from interfere.reports import document as doc
 from interfere.reports.document import (
     Code,
@@ -127,6 +131,7 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> Document
             f"{each.median:.1%}, p90 {each.p90:.1%} of {each.rows} rows"
             for each in repeatabilities(table)
         ),
+        *map(_excess_text, gang_excesses(table)),
         *((note,) if note else ()),
     )
     uses = tuple(use.text() for use in intended_uses(table))
@@ -161,6 +166,13 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> Document
             *((Sentence(("Measure again: ", Code(command))),) if command else ()),
             Sentence(f"Licence: {licence}"),
         ),
+    )
+
+
+def _excess_text(excess: GangExcess) -> str:
+    return (
+        f"gangs {excess.beside}: what they lose is {excess.median:.2f} of what the same jobs on one device lose (p10 "
+        f"{excess.p10:.2f}, p90 {excess.p90:.2f} of {excess.rows} rows; jobs that lose under {MIN_LOSS:.0%} left out)"
     )
 
 
@@ -224,7 +236,7 @@ def _protocols(table: Table, sources: Sequence[str]) -> tuple[Part, ...]:
     of_groups = [GROUP_PROTOCOL] if any(group.source == "cpu" for group in table.groups) else []
     measured = {row.victim for row in table.pairs if row.source == "cpu"}
     of_services = [SERVICE_PROTOCOL] if any(row.metric != "step_time_mean" for row in table.pairs) else []
-    of_gangs = [GANG_PROTOCOL] if any(name.endswith("-gang") for name in measured) else []
+    of_gangs = [GANG_PROTOCOL] if any(name.endswith(GANG_SUFFIX) for name in measured) else []
     texts = (*protocols, *of_groups, *of_services, *of_gangs)
     return tuple(Sentence(with_code(text.replace("\n", " "))) for text in texts)
 

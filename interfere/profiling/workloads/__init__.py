@@ -11,7 +11,8 @@ from interfere.profiling.workloads.workload import BUILT_IN, Pause, Step, Worklo
 
 for _module in ("vision", "language", "training", "arrays"):  # each enters its workloads into BUILT_IN
     importlib.import_module(f"{__name__}.{_module}")
-for _name in ("resnet-train", "lstm-train", "dlrm-train", "vae-train"):  # always busy, and waiting for input or output
+# Gangs: three that are always busy, three that wait for input or output.
+for _name in ("resnet-train", "lstm-train", "bert-infer", "resnet-input", "dlrm-train", "vae-train"):
     built_in_gang(_name)
 
 # Subsets for runs of a few minutes; each keeps the variety, from always busy to mostly idle.

@@ -157,7 +157,7 @@ def build_analytics() -> Step:
     "json-api",
     "JSON requests parsed, sorted and answered",
     "python",
-    requests_per_s=(450, 1100, 1800),
+    requests_per_s=(700, 1200, 1800),
     operator="python::request",
 )
 def build_json_api() -> Answer:
@@ -178,7 +178,7 @@ def build_json_api() -> Answer:
     "compress-api",
     "documents compressed with zlib",
     "python",
-    requests_per_s=(300, 700, 1200),
+    requests_per_s=(450, 800, 1200),
     operator="python::compress",
 )
 def build_compress_api() -> Answer:
@@ -196,7 +196,7 @@ def build_compress_api() -> Answer:
     "vector-search",
     "nearest neighbours of an embedding",
     "numpy",
-    requests_per_s=(300, 800, 1200),
+    requests_per_s=(450, 800, 1200),
     operator="numpy::matmul",
 )
 def build_vector_search() -> Answer:

@@ -121,19 +121,19 @@ def build_lstm_train() -> Step:
 
 
 @built_in_service(
-    "sentence-encoder", "embedding of one sentence by a small BERT", "torch", requests_per_s=(250, 650, 1000)
+    "sentence-encoder", "embedding of one sentence by a small BERT", "torch", requests_per_s=(400, 700, 1000)
 )
 def build_sentence_encoder() -> Answer:
     """Build a service that encodes one sentence of 16 tokens with two transformer layers."""
     return _encoder(batch=1, tokens=16)
 
 
-@built_in_service("gpt-chat", "four tokens decoded by a small GPT", "torch", requests_per_s=(100, 250, 400))
+@built_in_service("gpt-chat", "four tokens decoded by a small GPT", "torch", requests_per_s=(350, 500, 700))
 def build_gpt_chat() -> Answer:
     """Build a service that decodes the next four tokens of a conversation with cached keys and values."""
     import torch
 
-    decode = _decoder(depth=2, width=192)
+    decode = _decoder(depth=1, width=192)
 
     def answer() -> None:
         with torch.inference_mode():
@@ -143,7 +143,7 @@ def build_gpt_chat() -> Answer:
     return answer
 
 
-@built_in_service("speech-frames", "frames of speech labelled by an LSTM", "torch", requests_per_s=(500, 1200, 2000))
+@built_in_service("speech-frames", "frames of speech labelled by an LSTM", "torch", requests_per_s=(750, 1300, 2000))
 def build_speech_frames() -> Answer:
     """Build a service that labels forty frames of speech with an LSTM that keeps its state between requests."""
     import torch

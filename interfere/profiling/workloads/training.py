@@ -103,7 +103,7 @@ def build_rl_rollout() -> Step:
 
 
 @built_in_service(
-    "recommender", "512 candidates ranked from embedding tables", "torch", requests_per_s=(450, 1100, 1800)
+    "recommender", "512 candidates ranked from embedding tables", "torch", requests_per_s=(700, 1200, 1800)
 )
 def build_recommender() -> Answer:
     """Build a service that ranks 512 candidates: look-ups in four tables of 12.8 MB, then a small network."""

@@ -93,7 +93,7 @@ def build_resnet_input() -> Step:
     return step
 
 
-@built_in_service("image-classifier", "one image classified by a small ResNet", "torch", requests_per_s=(200, 500, 800))
+@built_in_service("image-classifier", "one image classified by a small ResNet", "torch", requests_per_s=(350, 500, 800))
 def build_image_classifier() -> Answer:
     """Build a service that classifies one image of CIFAR's shape."""
     import torch

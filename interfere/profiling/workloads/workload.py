@@ -15,6 +15,7 @@ from typing import Any
 
 from interfere.profiling.workloads.arrivals import OpenLoop
 from interfere.records import NAN
+from interfere.records.measurements import GANG_SUFFIX
 
 Pause = Callable[[float], None]
 Step = Callable[[Pause], None]
@@ -62,9 +63,9 @@ def built_in_service(
 ) -> Callable[[Callable[[], Answer]], Callable[[], Answer]]:
     """Enter a build function into `BUILT_IN` as three workloads, one for each rate of arrivals, named `name@rate`.
 
-    The build function returns the function that answers one request. The rates offer about 10, 25 and 40 % of the core
-    on which they were chosen (a 2.1 GHz Xeon); profiles say how much of another. `operator` names what answers a
-    request where operators cannot be profiled. A campaign measures the middle rate beside all other workloads, the
+    The build function returns the function that answers one request. The rates offer about 15, 27 and 40 % of the core
+    on which they were chosen (an AMD EPYC of 2.6 GHz); profiles say how much of another. `operator` names what answers
+    a request where operators cannot be profiled. A campaign measures the middle rate beside all other workloads, the
     other two beside a part of them.
     """
 
@@ -91,8 +92,8 @@ def _open_loop(build: Callable[[], Answer], requests_per_s: float) -> Step:
 
 
 def built_in_gang(of: str, ranks: int = 2) -> None:
-    """Enter the gang of a built-in workload into `BUILT_IN`, named after it with `-gang`."""
-    name = f"{of}-gang"
+    """Enter the gang of a built-in workload into `BUILT_IN`, named after it."""
+    name = of + GANG_SUFFIX
     description = f"{BUILT_IN[of].description}; {ranks} ranks with a barrier after each step"
     BUILT_IN[name] = replace(
         BUILT_IN[of], name=name, description=description, gang_of=of, ranks=ranks, beside_all=False
