@@ -23,6 +23,8 @@ from interfere.progress import Mark, read
 DEVICE_TYPE = "site-core"  # no model has seen it, nor the names of the workloads
 PREFIX = "site-"
 WINDOW_S = 12.0  # deferral; a site has 20 s, and jobs of hours
+PLACE_S = 10.0  # a placed job that has not started by then is decided again; a site has 60 s
+CHECKPOINT_S = 2.0  # a requeue took 1.5 s; the start-up comes on top
 MARK_EVERY_S = 0.2  # a site has 1 s
 POLL_S = 0.5
 # EASY: one reservation. Slurm counts time limits and reservations in whole minutes; no job is killed by its limit.
@@ -37,11 +39,12 @@ class Arm(StrEnum):
     SHARING = "sharing"  # Slurm, on the least loaded node that has a free shard
     GREEDY = "greedy"  # the adapter, each job where the server predicts the least cost
     OURS = "ours"  # the adapter as it ships
+    MOVES = "moves"  # the same, and running jobs are stopped and started on the other device where that pays
 
     @property
     def is_advised(self) -> bool:
         """Whether a policy server and the adapter run."""
-        return self in (Arm.GREEDY, Arm.OURS)
+        return self not in (Arm.SLURM, Arm.SHARING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +91,7 @@ def run_arm(arm: Arm, jobs: Sequence[StreamJob], settings: RunSettings) -> dict[
         cluster.start()
         if arm.is_advised:
             address = running.enter_context(_policy_server(folder))
-            advisor = cluster.advise(_adapter_settings(cluster, address), program=_adapter_of(arm))
+            advisor = cluster.advise(_adapter_settings(cluster, address, arm), program=_adapter_of(arm))
             cluster.next_round()
         # 2. The jobs, each when the clock of the site says so.
         begin_s, before = clock.now_s(), clock.read()
@@ -165,7 +168,7 @@ def _policy_server(folder: Path) -> Iterator[str]:
                 server.kill()
 
 
-def _adapter_settings(cluster: SlurmCluster, address: str) -> Path:
+def _adapter_settings(cluster: SlurmCluster, address: str, arm: Arm) -> Path:
     """Return the settings file of the adapter, whose times are compressed as the jobs are."""
     values = {
         "server": address,
@@ -174,6 +177,8 @@ def _adapter_settings(cluster: SlurmCluster, address: str) -> Path:
         "timeout_s": 30.0,
         "least_window_s": 1.0,
         "report_every_s": 4.0,  # two of which are left out of every window: Slurm writes whole seconds
+        "start_s": PLACE_S,
+        "moves": arm is Arm.MOVES,
         "allow_extrapolation": True,  # no pair of this site is like what the model learned from
         "journal": str(cluster.folder / "journal.jsonl"),
     }
@@ -195,6 +200,7 @@ def _submit(cluster: SlurmCluster, groups: CoreGroups, arm: Arm, job: StreamJob,
     program = f"{sys.executable} -m examples.site.job {job.workload} {steps} {settings.folder / 'results'}"
     inside = f"{groups.join_command}; exec {program}"
     command = f"srun sh -c '{inside}'" if job.gpus > 1 else inside
+    stops = f";remaining_s={job.alone_s:.1f};checkpoint_s={CHECKPOINT_S + settings.costs[job.workload].start_up_s:.1f}"
     exports = f"ALL,OMP_NUM_THREADS=1,OPENBLAS_NUM_THREADS=1,INTERFERE_PROGRESS_EVERY_S={MARK_EVERY_S}"
     return cluster.sbatch(
         command,
@@ -204,7 +210,7 @@ def _submit(cluster: SlurmCluster, groups: CoreGroups, arm: Arm, job: StreamJob,
         "--requeue",
         f"--time={max(1, int(np.ceil(job.alone_s / 60.0)))}",
         f"--export={exports}",
-        f"--comment=interfere:workload={PREFIX}{job.workload}",
+        f"--comment=interfere:workload={PREFIX}{job.workload}{stops if arm is Arm.MOVES and shares else ''}",
     )
 
 

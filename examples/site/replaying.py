@@ -25,6 +25,7 @@ RECORDS = {
     Arm.SHARING: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY, sharing=Sharing.GREEDY, one_gpu=True),
     Arm.GREEDY: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY, sharing=Sharing.GREEDY, one_gpu=True),
     Arm.OURS: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY, sharing=Sharing.MATCHING, one_gpu=True),
+    Arm.MOVES: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.FIRST_FIT, sharing=Sharing.MATCHING, rematch=True),
 }
 
 

@@ -18,6 +18,7 @@ from interfere.serving.adapters.windows import J
 
 STARTS = (ActionKind.START_ALONE, ActionKind.START_SHARED)
 STOPS = (ActionKind.END, ActionKind.PREEMPT)
+TAKES_PLACE = (*STARTS, ActionKind.MOVE)
 MAX_PAIRS = 900_000  # possible pairs in one request: the server accepts a million
 
 
@@ -102,8 +103,8 @@ def check_plan_subjects(plan: Plan, snapshot: Snapshot) -> None:
     pending, devices = {job.id for job in snapshot.pending}, {device.id for device in snapshot.devices}
     running = {job.id for device in snapshot.devices for job in device.residents}
     for action in plan.actions:
-        jobs = running if action.kind in (*STOPS, ActionKind.KEEP) else pending
-        if action.job_id not in jobs or (action.kind in STARTS and action.device_id not in devices):
+        jobs = running if action.kind in (*STOPS, ActionKind.KEEP, ActionKind.MOVE) else pending
+        if action.job_id not in jobs or (action.kind in TAKES_PLACE and action.device_id not in devices):
             raise InvalidInputError(
                 "the server's plan is about jobs or devices that were not in the request",
                 value=f"{action.job_id!r} on {action.device_id!r}",

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from interfere.client import PolicyClient
 from interfere.errors import InterfereError, InvalidInputError, UnavailableError
-from interfere.records import Action, Limits, MemoryUsage, Plan
+from interfere.records import Action, ActionKind, Limits, MemoryUsage, Plan
 from interfere.serving.adapters.journal import Journal
 from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.observations import DecidedJob, Decision, Rejection, Reporter
@@ -155,9 +155,9 @@ class Advisor(Generic[J, P, C]):
 
 
 def decisions_of(actions: Sequence[Action], jobs: dict[str, J], decision_id: str) -> tuple[Decision[J], ...]:
-    """Return the actions about known jobs as decisions. Actions about other jobs are logged and left out."""
+    """Return the actions about known jobs as decisions. Others are left out, and logged where they ask for a change."""
     for action in actions:
-        if action.job_id not in jobs:
+        if action.job_id not in jobs and action.kind is not ActionKind.KEEP:
             _log.warning("nothing is done about %s, whose note has no grant; %s", action.job_id, action.reason)
     known = (action for action in actions if action.job_id in jobs)
     return tuple(Decision(job=jobs[action.job_id], action=action, decision_id=decision_id) for action in known)

@@ -14,7 +14,7 @@ from interfere.errors import Violation
 from interfere.records import ActionKind, Limits
 from interfere.records.checks import check, refused
 from interfere.records.documents import from_document
-from interfere.records.limits import DEFAULT_GRANT_PATIENCE_S
+from interfere.records.limits import DEFAULT_GRANT_PATIENCE_S, DEFAULT_PROMISE_TTL_S
 from interfere.records.record import fields_of
 from interfere.serving.adapters.windows import WindowRules
 
@@ -71,13 +71,14 @@ class AdapterSettings:
         """Return the violations of settings that only this scheduler has."""
         return ()
 
-    def limits(self, *more: ActionKind) -> Limits:
+    def limits(self, *more: ActionKind, promise_ttl_s: float = DEFAULT_PROMISE_TTL_S) -> Limits:
         """Return the limits of every request: jobs may start or wait, and the actions `more` are allowed too."""
         return Limits.of(
             allowed=frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT, *more}),
             allow_extrapolation=self.allow_extrapolation,
             ageing_s=self.patience_s,
             grant_patience_s=self.grant_patience_s,
+            promise_ttl_s=promise_ttl_s,
         )
 
     def window_rules(self, *, settle_s: float, max_company: float = math.inf) -> WindowRules:

@@ -14,7 +14,7 @@ from interfere.errors import InvalidInputError
 from interfere.serving.adapters.problem import first_reason
 
 NOTE = "interfere:"  # begins the AdminComment of every advised job
-STATES = ("deferred", "clearing", "placed", "freed", "ended")
+STATES = ("deferred", "clearing", "placed", "moving", "freed", "ended")
 # Whatever a user or a server wrote and an update repeats: nothing that could begin another word or line of scontrol.
 _SAFE = re.compile(r"[\w.:;=/+-]*", re.ASCII)
 _REQUEST = re.compile(r"gres[:/]shard(?::(?P<type>\d*[A-Za-z_][\w.-]*))?(?::(?P<count>\d{1,4}))?", re.ASCII)
@@ -74,6 +74,7 @@ class Note:
     `deferred`: submitted, not yet decided.
     `clearing`: the few milliseconds between two updates, in which a job has no GPU request at all: such a job
     must never be scheduled (slurmctld 22.05.8 divides by zero).
+    `moving`: requeued, to start on another GPU once it has stopped.
     `ended`: cancelled for holding more memory than it was granted; `why` says how much.
     """
 
@@ -84,6 +85,7 @@ class Note:
     round_s: int = 0  # when it was decided
     tries: int = 0
     grant_bytes: int = 0  # memory that it was granted on its GPU; 0: none
+    spent_s: int = 0  # that it ran before it was moved
     why: str = ""  # it was ended
 
     def __str__(self) -> str:
@@ -94,6 +96,7 @@ class Note:
             "round": self.round_s,
             "tries": self.tries,
             "grant": self.grant_bytes,
+            "spent": self.spent_s,
             "why": self.why,
         }
         return NOTE + ";".join([self.state, *(f"{key}={value}" for key, value in fields.items() if value)])
@@ -115,6 +118,7 @@ class Note:
             round_s=_whole(fields.get("round", "")),
             tries=_whole(fields.get("tries", "")),
             grant_bytes=_whole(fields.get("grant", "")),
+            spent_s=_whole(fields.get("spent", "")),
             why=fields.get("why", ""),
         )
 
@@ -144,6 +148,7 @@ class SlurmJob:
     start_s: float = 0.0
     end_s: float = 0.0
     restarts: int = 0
+    may_requeue: bool = False
     node: str = ""  # where it runs or ran; several nodes as Slurm writes them, such as n[0-1]
     held: tuple[Held, ...] = ()  # while it runs
 
@@ -269,6 +274,7 @@ def _job(row: Mapping[str, Any], only_user: int | None) -> SlurmJob:
         start_s=float(_number(row.get("start_time"))),
         end_s=float(_number(row.get("end_time"))),
         restarts=_number(row.get("restart_cnt")),
+        may_requeue=row.get("requeue") is True,
         node=node,
         held=tuple(
             Held(kind, GpuAddress(name, gres), int(count))

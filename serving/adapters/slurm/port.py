@@ -15,6 +15,7 @@ from interfere.client import PolicyClient
 from interfere.errors import UnavailableError
 from interfere.records import NAN, ActionKind, Device, Job, Plan, Snapshot
 from interfere.records.cluster import MAX_SEATS
+from interfere.records.limits import DEFAULT_PROMISE_TTL_S
 from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.observations import DecidedJob, Rejection
 from interfere.serving.adapters.problem import STARTS, Problem, first_reason, horizon, job_record, memory_of
@@ -52,21 +53,22 @@ class _SharedGpu:
 class PartitionProblem(Problem[SlurmJob]):
     """The decision problem of one partition."""
 
-    granted: tuple[SlurmJob, ...]  # running with a memory grant in their note
+    running: tuple[SlurmJob, ...]  # that hold a memory grant, or may be moved
     returned: tuple[SlurmJob, ...]  # placed before, and not to be advised any more: they go back to Slurm
 
 
-def partitions(jobs: Iterable[SlurmJob]) -> tuple[str, ...]:
-    """Return the partitions with pending jobs that ask for advice, or with running jobs that hold a memory grant."""
-    return tuple(sorted({job.partition for job in jobs if (job.state == "PENDING" and job.note) or _holds_grant(job)}))
+def partitions(jobs: Iterable[SlurmJob], settings: SlurmSettings) -> tuple[str, ...]:
+    """Return the partitions with pending jobs that ask for advice, or with running jobs that may be ended or moved."""
+    asking = (job for job in jobs if (job.state == "PENDING" and job.note) or _is_decided_on(job, settings))
+    return tuple(sorted({job.partition for job in asking}))
 
 
 def is_placed(job: SlurmJob, now_s: float, settings: SlurmSettings) -> bool:
     """Whether a pending job was placed a moment ago and may start at any time."""
     note = job.note if job.state == "PENDING" else None
-    return (
-        note is not None and note.state == "placed" and note.to is not None and now_s - note.round_s < settings.start_s
-    )
+    if note is None or note.to is None or note.state not in ("placed", "moving"):
+        return False
+    return now_s - note.round_s < settings.start_s
 
 
 def partition_problem(
@@ -102,19 +104,20 @@ def partition_problem(
     )
     # 3. As many jobs as may be decided at once; the grants of running jobs are looked at even where nobody waits.
     number = min(horizon(devices, settings), MAX_JOBS)
-    granted = tuple(job for job in jobs if job.partition == partition and _holds_grant(job))
+    running = tuple(job for job in jobs if job.partition == partition and _is_decided_on(job, settings))
     snapshot = None
-    if advised[:number] or (granted and devices):
+    if advised[:number] or (running and devices):
         snapshot = Snapshot(
             pending=tuple(record for _, record in advised[:number]),
             devices=devices,
             scope=f"{settings.cluster}/{partition}",
-            now_s=now_s if settings.grants_memory else NAN,  # grants are kept from one request to the next
+            # Grants are kept from one request to the next, and a move is not of a job that has just started.
+            now_s=now_s if settings.grants_memory or settings.moves else NAN,
         )
     return PartitionProblem(
         snapshot=snapshot,
         candidates=tuple(job for job, _ in advised[:number]),
-        granted=granted,
+        running=running,
         behind=tuple(job for job, _ in advised[number:]),
         returned=tuple(returned),
         left_out=left_out,
@@ -134,8 +137,17 @@ def _exclusion_reason(job: SlurmJob, smallest: int, settings: SlurmSettings, now
     return first_reason(checks)
 
 
-def _holds_grant(job: SlurmJob) -> bool:
-    return job.state == "RUNNING" and job.note is not None and job.note.grant_bytes > 0
+def _is_decided_on(job: SlurmJob, settings: SlurmSettings) -> bool:
+    """Return whether a job runs that a decision may end, for its memory grant, or move."""
+    if job.state != "RUNNING" or job.note is None:
+        return False
+    return job.note.grant_bytes > 0 or (_may_move(job, settings) and len(job.places) == 1)
+
+
+def _may_move(job: SlurmJob, settings: SlurmSettings) -> bool:
+    is_moving = job.note is None or job.note.state == "moving"
+    named = all(job.comment_value(key) for key in ("remaining_s", "checkpoint_s"))
+    return settings.moves and job.may_requeue and named and not (job.state == "RUNNING" and is_moving)
 
 
 def _shared_gpus(
@@ -182,8 +194,13 @@ def _record(job: SlurmJob, settings: SlurmSettings, now_s: float, *, is_resident
 
     None where its comment names no valid workload.
     """
+    remaining_s = checkpoint_s = NAN
     try:
         memory_bytes = memory_of(job.comment_value("memory_gib"))
+        if _may_move(job, settings):
+            ran_s = (now_s - job.start_s if job.is_running else 0.0) + (job.note.spent_s if job.note else 0)
+            remaining_s = max(1.0, float(job.comment_value("remaining_s")) - ran_s)
+            checkpoint_s = float(job.comment_value("checkpoint_s"))
     except ValueError:
         return None
     return job_record(
@@ -195,6 +212,9 @@ def _record(job: SlurmJob, settings: SlurmSettings, now_s: float, *, is_resident
         memory_bytes=memory_bytes,
         max_slowdown=job.comment_value("max_slowdown"),
         grant_bytes=float(job.note.grant_bytes) if is_resident and job.note and job.note.grant_bytes else NAN,
+        remaining_s=remaining_s,
+        checkpoint_s=checkpoint_s,
+        since_s=(job.start_s if job.is_running else now_s) if is_resident and settings.moves else NAN,
     )
 
 
@@ -207,7 +227,9 @@ class SlurmPort:
         self, settings: SlurmSettings, slurm: SlurmCommands, metrics: AdapterMetrics, *, dry_run: bool = False
     ) -> None:
         self.dry_run = dry_run
-        self.limits = settings.limits(*([ActionKind.END] if settings.grants_memory else []))
+        ends, moves = [ActionKind.END] * settings.grants_memory, [ActionKind.MOVE] * settings.moves
+        promise_ttl_s = settings.start_s if settings.moves else DEFAULT_PROMISE_TTL_S
+        self.limits = settings.limits(*ends, *moves, promise_ttl_s=promise_ttl_s)
         self.rules = settings.window_rules(settle_s=SETTLE_S, max_company=MAX_COMPANY)
         self.spool = Spool(settings.spool, settings.lookback_s)
         self._settings, self._slurm, self._metrics = settings, slurm, metrics
@@ -222,15 +244,22 @@ class SlurmPort:
             self.spool.sweep((job.id for job in self._jobs), self._now_s)
         return Reading(
             at_s=self._now_s,
-            scopes=partitions(self._jobs),
+            scopes=partitions(self._jobs, self._settings),
             runs=tuple(runs(self._jobs, self._nodes, self._settings, self.spool.endings())),
             decided_jobs=tuple(decided_jobs(self._jobs, self._settings, self._now_s)),
-            repairs=tuple(
-                scontrol.repair(job, self._settings.window_s)
-                for job in self._jobs
-                if job.state == "PENDING" and job.note and job.note.state == "clearing"
-            ),
+            repairs=tuple(self._repairs()),
         )
+
+    def _repairs(self) -> Iterator[Edit]:
+        """Yield the edits of jobs that an earlier round left between two updates, or stopped to start elsewhere."""
+        for job in self._jobs:
+            if job.state != "PENDING" or job.note is None:
+                continue
+            if job.note.state == "clearing":
+                yield scontrol.repair(job, self._settings.window_s)
+            elif job.note.state == "moving" and job.note.to is not None:
+                grant_bytes = float(job.note.grant_bytes) or NAN
+                yield scontrol.place(job, job.note.to, job.note.decision, self._now_s, grant_bytes)
 
     def problem(self, scope: str) -> PartitionProblem:
         """Return the decision problem of a partition. A job that was just placed keeps its seat in later problems."""
@@ -239,7 +268,7 @@ class SlurmPort:
     def planned_changes(self, problem: PartitionProblem, plan: Plan | None) -> PlannedChanges[SlurmJob, Edit]:
         """Return the changes that carry out a plan. Jobs that may start at any moment come last, because scontrol waits
         while a job is in transition."""
-        jobs = {job.id: job for job in (*problem.granted, *problem.candidates)}
+        jobs = {job.id: job for job in (*problem.running, *problem.candidates)}
         decisions = decisions_of(plan.actions, jobs, plan.decision_id) if plan else ()
         placed = sorted(
             (each for each in decisions if each.action.kind in STARTS),
@@ -256,10 +285,15 @@ class SlurmPort:
             for each in placed
         ]
         ends = [scontrol.end(each.job, each.action.reason) for each in decisions if each.action.kind is ActionKind.END]
-        waiting = [each.job for each in decisions if each.action.kind not in (*STARTS, ActionKind.END)]
+        moves = [
+            scontrol.move(each.job, GpuAddress(*each.action.device_id.split("/")), each.decision_id, self._now_s)
+            for each in decisions
+            if each.action.kind is ActionKind.MOVE
+        ]
+        waiting = [each.job for each in decisions if each.action.kind is ActionKind.WAIT]
         due = scontrol.due((*problem.behind, *waiting), self._now_s, self._settings.window_s)
         renewals = scontrol.renew(due, self._settings.window_s)
-        changes = (*map(scontrol.hand_back, problem.returned), *ends, *renewals, *placements)
+        changes = (*map(scontrol.hand_back, problem.returned), *ends, *moves, *renewals, *placements)
         return PlannedChanges(decisions=decisions, changes=changes)
 
     def apply(self, changes: Sequence[Edit]) -> tuple[Rejection, ...]:

@@ -55,7 +55,7 @@ class Edit:
     """Updates of one or more jobs, as lines for scontrol in order. `note`: the note that a single job has
     afterwards."""
 
-    kind: str  # place, renew, repair, free, end
+    kind: str  # place, renew, repair, free, end, move
     job_ids: tuple[str, ...]
     lines: tuple[str, ...]
     note: Note | None = None
@@ -76,6 +76,7 @@ def place(job: SlurmJob, address: GpuAddress, decision: str, now_s: float, grant
         round_s=int(now_s),
         tries=before.tries + 1,
         grant_bytes=0 if math.isnan(grant_bytes) else int(grant_bytes),
+        spent_s=before.spent_s,
     )
     write = (
         f"update JobId={job.id} TresPerNode=gres:shard:{address.gres}:{job.shards} ReqNodeList={address.node} "
@@ -85,6 +86,24 @@ def place(job: SlurmJob, address: GpuAddress, decision: str, now_s: float, grant
         return Edit(kind="place", job_ids=(job.id,), lines=(write,), note=note)
     clear = f"update JobId={job.id} TresPerNode= StartTime={FAR} {job.noting(replace(note, state='clearing'))}"
     return Edit(kind="place", job_ids=(job.id,), lines=(clear, write), note=note)
+
+
+def move(job: SlurmJob, address: GpuAddress, decision: str, now_s: float) -> Edit:
+    """Return an edit that stops a running job, which starts again on another GPU: `place` lets it, once it waits.
+
+    Slurm sends SIGTERM to the job, which writes its checkpoint and ends, and then puts the job back into the queue.
+    """
+    note = replace(
+        job.note or Note(),
+        state="moving",
+        to=address,
+        decision=decision if is_safe(decision) else "",
+        round_s=int(now_s),
+        tries=0,
+        spent_s=(job.note.spent_s if job.note else 0) + int(now_s - job.start_s),
+    )
+    lines = (f"requeue {job.id}", f"update JobId={job.id} {job.noting(note)}")
+    return Edit(kind="move", job_ids=(job.id,), lines=lines, note=note)
 
 
 def renew(jobs: Sequence[SlurmJob], window_s: float) -> tuple[Edit, ...]:

@@ -74,6 +74,9 @@ class SlurmSettings(AdapterSettings):
     lock: Path = Path("/run/interfere/slurm.lock")
     metrics: Path | None = None  # a file for the textfile collector of Prometheus' node exporter
     most_deferred_s: float = 1800.0  # a job that waited this long is not deferred any more: its priority decides
+    # Stop running jobs to start them on another GPU? Those that write a checkpoint at SIGTERM: they may be requeued,
+    # and their comment says remaining_s (alone, from the start) and checkpoint_s.
+    moves: bool = False
     lookback_s: float = 240.0  # less than MinJobAge (300 s): older jobs may be forgotten by Slurm
 
     MAY_BE_ZERO: ClassVar[tuple[str, ...]] = (*AdapterSettings.MAY_BE_ZERO, "most_deferred_s")

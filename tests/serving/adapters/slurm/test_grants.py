@@ -59,8 +59,8 @@ def test_memory_and_grants_reach_the_server() -> None:
     assert waiting.memory_peak_bytes == 3.0 * GIB
     assert math.isnan(waiting.grant_bytes)
     assert seen.snapshot.now_s == NOW
-    assert [job.id for job in seen.granted] == ["1"]
-    assert partitions(jobs[:1]) == ("main",)
+    assert [job.id for job in seen.running] == ["1"]
+    assert partitions(jobs[:1], GRANTING) == ("main",)
     assert (
         partition_problem("main", jobs[:1], [node()], GRANTING, NOW).snapshot is not None
     )  # nobody waits, grants are looked at

@@ -121,7 +121,7 @@ def test_jobs_that_are_not_for_advice_are_counted() -> None:
     seen = view(*others)
     assert seen.candidates == ()
     assert seen.left_out == {"array": 1, "size": 1, "waited long enough": 1, "comment": 2, "tried too often": 1}
-    assert partitions(others) == ("main", "other")
+    assert partitions(others, SETTINGS) == ("main", "other")
 
 
 def test_what_a_job_says_of_itself_reaches_the_server() -> None:
