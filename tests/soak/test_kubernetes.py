@@ -88,9 +88,9 @@ class World:
         pids = [f"_{process.pid}_" for process, _ in self.replicas]
         return next((k for k, pid in enumerate(pids) if any(pid in holder for holder in holders)), None)
 
-    def kill_leader(self) -> None:
+    def kill_leader(self, lived_s: float) -> None:
         """kill -9 of the replica that decides, once the other lives: a process takes seconds to start on a busy
-        machine."""
+        machine. `lived_s`: at least so long after it has taken the lease."""
         end_s = time.monotonic() + PATIENCE_S
         while (k := self.leader()) is None:
             assert time.monotonic() < end_s, "nobody takes the lease of a dead leader"
@@ -101,6 +101,7 @@ class World:
             assert time.monotonic() < begin_s + PATIENCE_S, log.read_text()
             self.watch(0.2)
         self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - begin_s)
+        self.watch(lived_s)
         process, _ = self.replicas.pop(k)
         process.kill()
         process.wait()
@@ -184,7 +185,7 @@ def test_every_pod_is_schedulable_in_time_whoever_dies(
                 world.submit(f"p{k}-{j}", rng.choice(WORKLOADS))
             world.watch(rng.uniform(0.0, 2.0))
             fault(world, rng, k)
-            world.kill_leader()
+            world.kill_leader(rng.uniform(0.0, 10.0))
             world.watch(rng.uniform(0.0, 1.0))
             world.start()
         end_s = time.monotonic() + PATIENCE_S

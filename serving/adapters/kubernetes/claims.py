@@ -83,6 +83,12 @@ def plain_request(spec: JsonObject | None) -> JsonObject:
     return exactly if is_plain else {}
 
 
+def requested_capacities(spec: JsonObject) -> tuple[tuple[str, float], ...]:
+    """Return the capacities that a claim's request of exactly one device asks for, by name; empty for other claims."""
+    asked = map_at(plain_request(spec), "capacity", "requests")
+    return tuple(sorted((name, quantity(amount)) for name, amount in asked.items()))
+
+
 def seat_spec(spec: JsonObject, gpu: Gpu, amount_bytes: float) -> JsonObject:
     """Return the spec of a claim for a seat of a GPU: its share of memory and of other capacities, or the claim's own
     request where that is larger."""

@@ -248,6 +248,7 @@ class Claim:
     reserved: bool = False  # allocated, or reserved for a pod
     deleting: bool = False
     devices: tuple[AllocatedDevice, ...] = ()  # without devices with admin access only
+    requested: tuple[tuple[str, float], ...] = ()  # capacities that its one request asks for, by published name
 
     @property
     def is_selective(self) -> bool:

@@ -223,11 +223,14 @@ def _pods_by_gpu(
 def _resident(
     pod: Pod, gpu: Gpu, claim: Claim | None, default_bytes: float, now_s: float, settings: KubernetesSettings
 ) -> Job | None:
-    """Return the job of a pod on a GPU, with at least the memory that its claim holds; None where its annotations
-    are invalid."""
+    """Return the job of a pod on a GPU, with at least the memory that its claim holds or asks for; None where its
+    annotations are invalid."""
     job = job_record(pod, default_bytes, now_s, settings)
-    amounts = dict(claim.devices[0].consumed) if claim is not None and claim.devices else {}
-    held_bytes = amounts.get(gpu.memory_name.rpartition("/")[2], NAN)
+    held_bytes = NAN
+    if claim is not None and claim.devices:
+        held_bytes = dict(claim.devices[0].consumed).get(gpu.memory_name.rpartition("/")[2], NAN)
+    elif claim is not None and claim.target == gpu.id:
+        held_bytes = dict(claim.requested).get(gpu.memory_name, NAN)
     if job is None or math.isnan(held_bytes) or held_bytes <= job.memory_peak_bytes:
         return job
     return replace(job, memory_peak_bytes=held_bytes)

@@ -16,6 +16,7 @@ from interfere.serving.adapters.kubernetes.claims import (
     any_spec,
     claim_body,
     memory_bytes,
+    requested_capacities,
     seat_spec,
     whole_spec,
 )
@@ -195,13 +196,14 @@ def decision_notes(decision: Decision[Pod], state: PodState | None, now_s: float
 def claim_writes(pod: Pod, claim: Claim | None, body: JsonObject) -> list[Write]:
     """Return the writes that create the pod's claim.
 
-    A claim that no pod holds yet is replaced, because the spec of a claim is fixed. A claim that a pod holds, or that
-    the adapter did not create, is never deleted.
+    A claim that no pod holds yet is replaced, because the spec of a claim is fixed: where it selects another device, or
+    asks for the share that was right beside other company. A claim that a pod holds, or that the adapter did not
+    create, is never deleted.
     """
     if claim is not None and (claim.reserved or not claim.ours):
         return []
-    target = body["metadata"]["annotations"][names.CLAIM_FOR]
-    if claim is not None and claim.target == target and claim.owner_uid == pod.uid and not claim.deleting:
+    wanted = (body["metadata"]["annotations"][names.CLAIM_FOR], requested_capacities(body["spec"]), pod.uid, False)
+    if claim is not None and (claim.target, claim.requested, claim.owner_uid, claim.deleting) == wanted:
         return []
     writes = list[Write]()
     if claim is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from interfere.records import NAN
 from interfere.serving.adapters.kubernetes import names
-from interfere.serving.adapters.kubernetes.claims import plain_request
+from interfere.serving.adapters.kubernetes.claims import plain_request, requested_capacities
 from interfere.serving.adapters.kubernetes.constraints import read_tolerations, selector_terms
 from interfere.serving.adapters.kubernetes.objects.gpus import gpus_of_nodes, gpus_of_slices
 from interfere.serving.adapters.kubernetes.objects.selectors import expressions_of
@@ -208,6 +208,7 @@ def read_claim(row: JsonObject) -> Claim:
         reserved=bool(allocation) or bool(list_at(status, "reservedFor")),
         deleting=bool(metadata.get("deletionTimestamp")),
         devices=tuple(map(_allocated, used)),
+        requested=requested_capacities(map_at(row, "spec")),
     )
 
 

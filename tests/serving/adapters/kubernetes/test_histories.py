@@ -30,6 +30,7 @@ from tests.waiting import PATIENCE_S
 Row = dict[str, Any]
 HISTORIES = int(os.environ.get("HISTORIES", "60"))
 STEPS = 24
+FOUND = () if HISTORIES > 5011 else (5011,)  # 5011: a claim kept from earlier company left a third pod a place
 CHOSEN = settings(window_s=60.0, start_s=30.0)
 
 
@@ -137,7 +138,7 @@ def test_no_history_gives_a_gpu_past_a_cap_or_a_seat(policy_server: RunningServe
         answer = client.predict(jobs, pairs=pairs, device_type=DEVICE_TYPE, device_memory_bytes=80.0 * GIB).prediction
         slowdown = dict(zip(asked, answer.median, strict=True))
         began_s = time.monotonic()
-        for seed in range(HISTORIES):
+        for seed in (*range(HISTORIES), *FOUND):
             history = History(seed, client)
             for _ in range(STEPS):
                 history.step()

@@ -135,6 +135,33 @@ def test_a_claim_that_is_held_or_not_ours_is_never_deleted(ours: bool, held: boo
     assert bool(candidates) == (ours and not held and owner == "u0")
 
 
+def test_a_claim_of_a_share_beside_other_company_is_made_anew() -> None:
+    def claim(gib: int) -> dict[str, Any]:
+        metadata = {"name": "p-gpu", "namespace": "ml", "uid": "c", "resourceVersion": "7"}
+        metadata |= {"labels": {names.MANAGED_BY: names.MANAGER}, "annotations": {names.CLAIM_FOR: "n1/GPU-n1-0"}}
+        metadata |= {"ownerReferences": [{"kind": "Pod", "uid": "u0"}]}
+        exactly = {"deviceClassName": DRIVER, "capacity": {"requests": {"memory": f"{gib}Gi"}}}
+        return {"metadata": metadata, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}}
+
+    for gib, is_kept in ((40, True), (30, False)):
+        now = state([pod("p")], [claim(gib)])
+        (waiting,), gpu = now.pods, next(gpu for gpu in now.gpus if gpu.id == "n1/GPU-n1-0")
+        assert waiting.claim_spec is not None
+        body = claim_body(waiting, gpu.id, seat_spec(waiting.claim_spec, gpu, 40.0 * GIB))
+        made = [write.kind for write in writes.claim_writes(waiting, now.claims[0], body)]
+        assert made == ([] if is_kept else [WriteKind.DELETE_CLAIM, WriteKind.CREATE_CLAIM])
+
+
+def test_a_pod_on_its_way_counts_with_the_memory_that_its_claim_asks_for() -> None:
+    notes = {names.STATE: "placed", names.DEVICE: "n1/GPU-n1-0", names.DECIDED_AT: f"{NOW:.3f}", names.MEMORY_GIB: "1"}
+    metadata = {"name": "p-gpu", "namespace": "ml", "uid": "c", "labels": {names.MANAGED_BY: names.MANAGER}}
+    metadata |= {"annotations": {names.CLAIM_FOR: "n1/GPU-n1-0"}}
+    exactly = {"deviceClassName": DRIVER, "capacity": {"requests": {"memory": "40Gi"}}}
+    claim = {"metadata": metadata, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}}
+    view = build(state([pod("p", gated=False, notes=notes), pod("new")], [claim]), CHOSEN, NOW)
+    assert [job.memory_peak_bytes for job in view.residents["n1/GPU-n1-0"]] == [40.0 * GIB]
+
+
 actions = st.sampled_from([ActionKind.START_ALONE, ActionKind.START_SHARED])
 
 
