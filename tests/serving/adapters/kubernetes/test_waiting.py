@@ -74,14 +74,14 @@ def test_a_wait_ends_where_the_pod_says_so(api_server: ApiServer, controller: St
     one_gpu(api_server)
     for k in range(3):
         api_server.add(POD, pod(f"p{k}", "request-server"))
-    api_server.add(POD, pod("impatient", "request-server", notes={names.MAX_WAIT_S: "30"}))
+    api_server.add(POD, pod("p3-impatient", "request-server", notes={names.MAX_WAIT_S: "30"}))
     replica = controller(settings(window_s=WINDOW_S))
     round_of(replica, api_server)
     StandInScheduler(api_server).once()
-    assert "impatient" in gated(api_server)
+    assert "p3-impatient" in gated(api_server)
     assert release_after(replica, 15.0).released == 0, "whole seconds, and a slow machine"
     assert release_after(replica, 31.0).released == 1
-    assert names.MAX_WAIT_S in reason(api_server, "impatient")
+    assert names.MAX_WAIT_S in reason(api_server, "p3-impatient")
 
 
 @pytest.mark.parametrize("capped", [False, True])
