@@ -10,7 +10,7 @@ from interfere.commands.output import JsonFlag, emit
 from interfere.reports.document import Part, Sentence, text_table
 
 if TYPE_CHECKING:
-    from interfere.records import GrantTables
+    from interfere.records import DeviceGrants, GrantTables
 
 app = typer.Typer(add_completion=False)
 
@@ -43,9 +43,14 @@ def _page(tables: "GrantTables") -> list[Part]:
             *map(str, (device.granules, device.granted, device.free)),
             _gib(device.granule_bytes),
             f"{device.oversubscription_ratio:g}",
+            _gib(device.host_reserve_bytes),
         )
         for device in tables.devices
     )
+    reserves: dict[str, list[DeviceGrants]] = {}
+    for device in tables.devices:
+        if not math.isnan(device.host_reserve_bytes):
+            reserves.setdefault(device.node or "", []).append(device)
     granted = (
         (
             grant.job_id,
@@ -59,12 +64,21 @@ def _page(tables: "GrantTables") -> list[Part]:
         for grant in tables.grants
     )
     title = f"scope {tables.scope} at {tables.now_s:g} s: what devices hand out"
-    return [
-        text_table(title, ("device", "granules", "granted", "free", "granule", "ratio"), devices),
+    columns = ("device", "granules", "granted", "free", "granule", "ratio", "on the host")
+    parts: list[Part] = [
+        text_table(title, columns, devices),
         text_table(
             "who holds it", ("job", "device", "granules", "memory", "since, s", "last use", "times exceeded"), granted
         ),
     ]
+    if reserves:
+        rows = (
+            (node or "(no name)", str(len(on_node)), _gib(sum(device.host_reserve_bytes for device in on_node)))
+            for node, on_node in reserves.items()
+        )
+        title = "what hosts keep free for memory granted beyond the devices' own"
+        parts.append(text_table(title, ("node", "devices", "reserved"), rows))
+    return parts
 
 
 def _gib(memory_bytes: float) -> str:

@@ -183,6 +183,7 @@ class PlanningContext:
             device.memory_bytes if device.memory_bytes >= 0 else -1.0,
             device.oversubscription_ratio,
             device.granule_bytes if device.granule_bytes >= 0 else -1.0,
+            device.host_reserve_bytes if device.host_reserve_bytes >= 0 else -1.0,
             device.price_per_hour if device.price_per_hour >= 0 else -1.0,
             device.power_w if device.power_w >= 0 else -1.0,
             device.windows,

@@ -48,6 +48,7 @@ def problem_size(
             str(device.memory_bytes),
             device.oversubscription_ratio,
             str(device.granule_bytes),
+            str(device.host_reserve_bytes),
             str(device.price_per_hour),
             str(device.power_w),
             device.seats,

@@ -150,7 +150,8 @@ class Device:
 
     With a granule or a ratio above 1 it grants its memory: every job on it holds a grant of whole granules, in all
     at most ratio * memory. A ratio above 1 promises more than there is: it needs unified memory, where pages that do
-    not fit are swapped to the host, and jobs whose working sets together still fit.
+    not fit are swapped to the host, (ratio - 1) * memory of which is reserved there for it, and jobs whose working
+    sets together still fit. Where the host backs less, less is granted.
 
     >>> from interfere import Device, Job
     >>> device = Device(id="d0", type="v100", memory_bytes=16e9, residents=(Job(id="j0", workload="gemm"),))
@@ -171,12 +172,14 @@ class Device:
     price_per_hour: float = NAN  # while jobs occupy it; the objective cost needs it
     power_w: float = NAN  # while jobs occupy it; the objective energy needs it
     seats: int | None = None  # jobs that may share it; absent: its granules where it names their size, else two
+    # Host memory that backs what it grants beyond its own; absent: as much as the ratio needs.
+    host_reserve_bytes: float = NAN
 
     def __post_init__(self) -> None:
         bad = text_violations(self, "id", "type") + number_violations(self, "memory_bytes", "granule_bytes", low=1.0)
         bad += set_sharing_mode(self) if self.mode else []
         bad += number_violations(self, "oversubscription_ratio", low=1.0, nan=False)
-        bad += number_violations(self, "price_per_hour", "power_w")
+        bad += number_violations(self, "price_per_hour", "power_w", "host_reserve_bytes")
         if self.seats is not None and not 1 <= self.seats <= MAX_SEATS:
             what, remedy = f"must be a whole number from 1 to {MAX_SEATS}", "leave it out for two"
             bad.append(refused(self, "seats", what, remedy))

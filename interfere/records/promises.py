@@ -63,7 +63,9 @@ class DeviceSlots:
     device_type: str
     granules: int
     granule_bytes: float
-    oversubscription_ratio: float
+    oversubscription_ratio: float  # as far as the host backs it
+    host_reserve_bytes: float = NAN  # host memory reserved for what it grants beyond its own memory; NaN: none
+    node: str | None = None  # whose memory that is
 
     def needs(self, memory_bytes: float) -> int:
         """Return the number of granules that hold this much memory."""

@@ -563,7 +563,7 @@ class Window(_message.Message):
     def __init__(self, from_s: _Optional[float] = ..., until_s: _Optional[float] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents", "pool", "oversubscription_ratio", "granule_bytes", "windows", "price_per_hour", "power_w", "seats")
+    __slots__ = ("id", "type", "node", "memory_bytes", "mode", "residents", "pool", "oversubscription_ratio", "granule_bytes", "windows", "price_per_hour", "power_w", "seats", "host_reserve_bytes")
     ID_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -577,6 +577,7 @@ class Device(_message.Message):
     PRICE_PER_HOUR_FIELD_NUMBER: _ClassVar[int]
     POWER_W_FIELD_NUMBER: _ClassVar[int]
     SEATS_FIELD_NUMBER: _ClassVar[int]
+    HOST_RESERVE_BYTES_FIELD_NUMBER: _ClassVar[int]
     id: str
     type: str
     node: str
@@ -590,7 +591,8 @@ class Device(_message.Message):
     price_per_hour: float
     power_w: float
     seats: int
-    def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[Window, _Mapping]]] = ..., price_per_hour: _Optional[float] = ..., power_w: _Optional[float] = ..., seats: _Optional[int] = ...) -> None: ...
+    host_reserve_bytes: float
+    def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[Window, _Mapping]]] = ..., price_per_hour: _Optional[float] = ..., power_w: _Optional[float] = ..., seats: _Optional[int] = ..., host_reserve_bytes: _Optional[float] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor", "most_shared_gpus", "promise_deadlines", "grant_patience_s", "grant_tolerance", "guest_ends_first", "min_joint_throughput", "ageing_s", "choosable_modes", "rematch_running", "resident_cap")
@@ -1227,7 +1229,7 @@ class ListGrantsRequest(_message.Message):
     def __init__(self, scope: _Optional[str] = ...) -> None: ...
 
 class DeviceGrants(_message.Message):
-    __slots__ = ("device_id", "device_type", "granules", "granted", "free", "oversubscription_ratio", "granule_bytes")
+    __slots__ = ("device_id", "device_type", "granules", "granted", "free", "oversubscription_ratio", "granule_bytes", "node", "host_reserve_bytes")
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
     GRANULES_FIELD_NUMBER: _ClassVar[int]
@@ -1235,6 +1237,8 @@ class DeviceGrants(_message.Message):
     FREE_FIELD_NUMBER: _ClassVar[int]
     OVERSUBSCRIPTION_RATIO_FIELD_NUMBER: _ClassVar[int]
     GRANULE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    HOST_RESERVE_BYTES_FIELD_NUMBER: _ClassVar[int]
     device_id: str
     device_type: str
     granules: int
@@ -1242,7 +1246,9 @@ class DeviceGrants(_message.Message):
     free: int
     oversubscription_ratio: float
     granule_bytes: float
-    def __init__(self, device_id: _Optional[str] = ..., device_type: _Optional[str] = ..., granules: _Optional[int] = ..., granted: _Optional[int] = ..., free: _Optional[int] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ...) -> None: ...
+    node: str
+    host_reserve_bytes: float
+    def __init__(self, device_id: _Optional[str] = ..., device_type: _Optional[str] = ..., granules: _Optional[int] = ..., granted: _Optional[int] = ..., free: _Optional[int] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., node: _Optional[str] = ..., host_reserve_bytes: _Optional[float] = ...) -> None: ...
 
 class Grant(_message.Message):
     __slots__ = ("job_id", "device_id", "granules", "bytes", "since_s", "planned", "last_use_bytes", "times_exceeded")

@@ -7,7 +7,7 @@ place.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic
 
 from interfere.errors import InvalidInputError
@@ -91,6 +91,23 @@ def job_record(
         )
     except (InvalidInputError, ValueError):
         return None
+
+
+def host_reserves(devices: Sequence[Device], host_bytes: float) -> tuple[Device, ...]:
+    """Return the devices of one node, with `host_bytes` of its memory divided among them to back what they grant.
+
+    Each gets what its ratio needs, (ratio - 1) * memory; where that is more than there is, all get the same share of
+    it. NaN: the host backs everything.
+    """
+    needs = [max(0.0, (each.oversubscription_ratio - 1.0) * each.memory_bytes) for each in devices]
+    total = sum(need for need in needs if not math.isnan(need))
+    if math.isnan(host_bytes) or not total:
+        return tuple(devices)
+    share = min(1.0, host_bytes / total)
+    return tuple(
+        replace(each, host_reserve_bytes=need * share) if need > 0 else each
+        for each, need in zip(devices, needs, strict=True)
+    )
 
 
 def memory_of(text: str, default_bytes: float = NAN) -> float:

@@ -35,7 +35,7 @@ def job(name: str, gib: float = math.nan, **given_: object) -> Job:
     return Job(id=name, workload=name[0], grant_bytes=gib * GIB, **given_)  # type: ignore[arg-type]
 
 
-def device(name: str, *residents: Job, ratio: float = 1.0, granule_gib: float = 2.0) -> Device:
+def device(name: str, *residents: Job, ratio: float = 1.0, granule_gib: float = 2.0, **given_: object) -> Device:
     return Device(
         id=name,
         type=DEVICE,
@@ -43,6 +43,7 @@ def device(name: str, *residents: Job, ratio: float = 1.0, granule_gib: float = 
         residents=residents,
         oversubscription_ratio=ratio,
         granule_bytes=granule_gib * GIB,
+        **given_,  # type: ignore[arg-type]
     )
 
 

@@ -94,6 +94,28 @@ def test_both_tables_say_who_holds_what(client: PolicyClient) -> None:
     assert (planned.job_id, planned.granules, planned.planned, planned.times_exceeded) == ("b", 4, True, 0)
 
 
+def test_what_hosts_reserve_is_shown_by_device_and_by_node(client: PolicyClient, server: RunningServer) -> None:
+    """(ratio - 1) of a device's memory is reserved on its host; where the host backs less, less is granted."""
+    devices = (
+        replace(device("d", ratio=1.5), node="n0"),
+        replace(device("e", ratio=1.5), node="n0", host_reserve_bytes=20.0 * GIB),
+        replace(device("f"), node="n0"),
+    )
+    client.match(snapshot(5.0, devices=devices))
+    full, backed, plain = client.grants().devices
+    assert [(one.node, one.host_reserve_bytes / GIB) for one in (full, backed)] == [("n0", 40.0), ("n0", 20.0)]
+    assert plain.node is None
+    assert [one.granules for one in (full, backed, plain)] == [60, 50, 40]
+    # What the host cannot back is not granted: 50 granules of 2 GiB hold one job of 90 GiB, and no other of 20.
+    plan = client.match(snapshot(6.0, job("b", 90), job("c", 20), devices=devices[1:2]))
+    assert [action.kind for action in plan.actions] == [ActionKind.START_ALONE, ActionKind.WAIT]
+    client.match(snapshot(7.0, devices=devices))
+    page = CliRunner().invoke(app, ["--target", server.address]).stdout
+    row = next(line for line in page.splitlines() if "n0" in line)
+    assert "what hosts keep free" in page
+    assert row.split()[-4:] == ["n0", "2", "60", "GiB"]
+
+
 def test_a_planned_grant_goes_with_its_promise(client: PolicyClient) -> None:
     plan = client.match(snapshot(5.0, job("b"), devices=(device("d", job("a")),)))
     assert [grant.job_id for grant in client.grants().grants] == ["a", "b"]

@@ -222,6 +222,7 @@ devices = st.builds(
     price_per_hour=optional(),
     power_w=optional(),
     seats=st.none() | st.integers(1, 48),
+    host_reserve_bytes=optional(),
 )
 limits = st.builds(
     Limits.of,
@@ -367,6 +368,8 @@ slots = st.builds(
     granules=counts,
     granule_bytes=numbers(1.0),
     oversubscription_ratio=numbers(1.0, 100.0),
+    node=st.none() | names,
+    host_reserve_bytes=optional(),
 )
 grant_tables = st.builds(
     GrantTables,
@@ -382,6 +385,8 @@ grant_tables = st.builds(
             free=counts,
             oversubscription_ratio=numbers(1.0),
             granule_bytes=numbers(1.0),
+            node=st.none() | names,
+            host_reserve_bytes=optional(),
         )
     ),
     grants=tuples(

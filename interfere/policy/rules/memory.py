@@ -8,7 +8,8 @@ working set. Alone a job may use all of a device. Unknown memory counts as none.
 A device that grants its memory has floor(ρ · capacity / granule) granules. A job needs what it asks for, else its
 demand, in whole granules: alone and with a co-located job they must not come to more. With ρ > 1 this replaces the sum
 of peaks, and working sets must fit capacity · (1 - headroom) where they are known: what every step touches must not be
-swapped.
+swapped. What is granted beyond the capacity is reserved on the host: (ρ - 1) · capacity. Where the host backs only R
+bytes of it, ρ counts as min(ρ, 1 + R / capacity).
 """
 
 import math
@@ -40,13 +41,19 @@ class DeviceMemory:
 
     @classmethod
     def of(cls, device: Device) -> "DeviceMemory":
-        """The memory of a device. One that states only a ratio above 1 grants pages of the driver."""
+        """The memory of a device, with as much oversubscription as its host backs.
+
+        A device that states only a ratio above 1 grants pages of the driver.
+        """
         granule = device.granule_bytes
         if math.isnan(granule):
             granule = DEFAULT_GRANULE_BYTES if device.oversubscription_ratio > 1 else 0.0
+        ratio = device.oversubscription_ratio
+        if not math.isnan(device.host_reserve_bytes) and device.memory_bytes > 0:
+            ratio = min(ratio, 1.0 + device.host_reserve_bytes / device.memory_bytes)
         return cls(
             memory_bytes=-1.0 if math.isnan(device.memory_bytes) else device.memory_bytes,
-            oversubscription_ratio=device.oversubscription_ratio,
+            oversubscription_ratio=ratio,
             granule_bytes=granule,
         )
 
@@ -59,6 +66,11 @@ class DeviceMemory:
     def granules(self) -> int:
         """Granules of the device in all. A millionth of one is rounding of the ratio."""
         return math.floor(self.memory_bytes * self.oversubscription_ratio / self.granule_bytes + 1e-6)
+
+    @property
+    def host_reserve_bytes(self) -> float:
+        """The host memory that is reserved for what it grants beyond its own."""
+        return max(0.0, (self.oversubscription_ratio - 1.0) * self.memory_bytes) if self.grants_memory else 0.0
 
     @property
     def allocatable_bytes(self) -> float:
@@ -87,6 +99,8 @@ def device_slots(device: Device) -> DeviceSlots | None:
         granules=memory.granules,
         granule_bytes=memory.granule_bytes,
         oversubscription_ratio=memory.oversubscription_ratio,
+        host_reserve_bytes=memory.host_reserve_bytes or NAN,
+        node=device.node if memory.host_reserve_bytes else None,
     )
 
 

@@ -36,7 +36,7 @@ from interfere.progress import Mark, read
 from interfere.records import NAN, ActionKind, Device, Job, Plan, Snapshot
 from interfere.records.checks import check, refused
 from interfere.serving.adapters.observations import DecidedJob, Rejection
-from interfere.serving.adapters.problem import Problem, job_record
+from interfere.serving.adapters.problem import Problem, host_reserves, job_record
 from interfere.serving.adapters.round import (
     PlannedChanges,
     Reading,
@@ -85,10 +85,11 @@ class NodeSettings(AdapterSettings):
     cluster: str = "nodes"
     node: str = ""  # its name; empty: the host's
     jobs: Path = JOBS
+    host_reserve_gib: float = NAN  # host memory that backs what devices grant beyond their own; absent: what they need
     devices: tuple[NodeDevice, ...] = ()
     grace_s: float = 10.0  # that `interfere run` gives a job; a supervisor that takes longer is ended with its job
 
-    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = (*AdapterSettings.MAY_BE_ZERO, "grace_s")
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = (*AdapterSettings.MAY_BE_ZERO, "grace_s", "host_reserve_gib")
 
     def own_violations(self) -> Sequence[Violation]:
         """Return a violation where no device is described, or one twice."""
@@ -282,6 +283,7 @@ class NodePort:
             )
             for name, device in self._devices.items()
         )
+        devices = host_reserves(devices, self._settings.host_reserve_gib * GIB)
         snapshot = Snapshot(pending=(), devices=devices, scope=scope, now_s=self._now_s)
         return Problem(snapshot=snapshot, candidates=(), left_out=Counter())
 

@@ -18,7 +18,15 @@ from interfere.records.cluster import MAX_SEATS
 from interfere.records.limits import DEFAULT_PROMISE_TTL_S
 from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.observations import DecidedJob, Rejection
-from interfere.serving.adapters.problem import STARTS, Problem, first_reason, horizon, job_record, memory_of
+from interfere.serving.adapters.problem import (
+    STARTS,
+    Problem,
+    first_reason,
+    horizon,
+    host_reserves,
+    job_record,
+    memory_of,
+)
 from interfere.serving.adapters.round import Advisor, PlannedChanges, Reading, decisions_of
 from interfere.serving.adapters.settings import GIB
 from interfere.serving.adapters.slurm import scontrol
@@ -163,6 +171,7 @@ def _shared_gpus(
             jobs_on.setdefault(job.note.to, []).append(job)
     shared_gpus = []
     for node in nodes:
+        reserve_bytes = _host_reserves(node, settings)
         for gpu in node.gpus if node.usable and partition in node.partitions else ():
             rule, occupants = settings.device(gpu.address), jobs_on.get(gpu.address, [])
             residents = [_record(job, settings, now_s, is_resident=True) for job in occupants]
@@ -178,10 +187,27 @@ def _shared_gpus(
                 mode=rule.mode,
                 granule_bytes=rule.granule_gib * GIB,
                 oversubscription_ratio=rule.oversubscription_ratio,
+                host_reserve_bytes=reserve_bytes.get(gpu.address, NAN),
                 residents=tuple(resident for resident in residents if resident),
             )
             shared_gpus.append(_SharedGpu(device=device, shards=gpu.shards, free_shards=gpu.shards - taken))
     return shared_gpus
+
+
+def _host_reserves(node: Node, settings: SlurmSettings) -> dict[GpuAddress, float]:
+    """Return the host memory that backs what each GPU of a node grants beyond its own, whoever holds the GPU now."""
+    ruled = [(gpu.address, rule) for gpu in node.gpus if (rule := settings.device(gpu.address)) is not None]
+    devices = [
+        Device(
+            id=str(address),
+            type=rule.type,
+            memory_bytes=rule.memory_gib * GIB,
+            oversubscription_ratio=rule.oversubscription_ratio,
+        )
+        for address, rule in ruled
+    ]
+    reserved = host_reserves(devices, settings.host_reserve_gib * GIB)
+    return {address: each.host_reserve_bytes for (address, _), each in zip(ruled, reserved, strict=True)}
 
 
 def _shards_on(job: SlurmJob, address: GpuAddress) -> int:

@@ -69,6 +69,9 @@ class SlurmSettings(AdapterSettings):
 
     devices: tuple[DeviceRule, ...] = ()
     cluster: str = "slurm"
+    host_reserve_gib: float = (
+        NAN  # of each node, to back what its GPUs grant beyond their memory; absent: what they need
+    )
     only_user: str = ""  # advise this user's jobs only, with no more rights than theirs; empty: an operator's
     spool: Path = Path("/var/spool/interfere")
     lock: Path = Path("/run/interfere/slurm.lock")
@@ -79,7 +82,7 @@ class SlurmSettings(AdapterSettings):
     moves: bool = False
     lookback_s: float = 240.0  # less than MinJobAge (300 s): older jobs may be forgotten by Slurm
 
-    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = (*AdapterSettings.MAY_BE_ZERO, "most_deferred_s")
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = (*AdapterSettings.MAY_BE_ZERO, "most_deferred_s", "host_reserve_gib")
 
     @property
     def grants_memory(self) -> bool:

@@ -15,6 +15,7 @@ from interfere.records import (
     Limits,
     MemoryDemand,
 )
+from interfere.serving.adapters.problem import host_reserves
 from tests.policy.grant_cases import (
     GIB,
     NAMES,
@@ -133,3 +134,29 @@ def test_a_grant_of_nothing_and_limits_below_nothing_are_refused() -> None:
     for name in ("grant_patience_s", "grant_tolerance"):
         with pytest.raises(InvalidInputError, match=name):
             Limits.of(**{name: -1.0})
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.floats(1.0, 96.0), st.floats(1.0, 3.0)), min_size=1, max_size=8), st.floats(0.0, 400.0))
+def test_a_node_grants_no_more_than_its_devices_and_its_host_hold(
+    devices: list[tuple[float, float]], host_gib: float
+) -> None:
+    made = [
+        Device(id=str(k), type="t", memory_bytes=gib * GIB, oversubscription_ratio=ratio, granule_bytes=GIB / 4)
+        for k, (gib, ratio) in enumerate(devices)
+    ]
+    memories = [DeviceMemory.of(one) for one in host_reserves(made, host_gib * GIB)]
+    beyond = sum(max(0.0, one.allocatable_bytes - one.memory_bytes) for one in memories)
+    assert beyond <= host_gib * GIB + len(made) * 1e-6 * GIB  # a millionth of a granule is rounding
+    needed = sum((ratio - 1.0) * gib * GIB for gib, ratio in devices)
+    assert sum(one.host_reserve_bytes for one in memories) == pytest.approx(min(needed, host_gib * GIB), abs=1.0)
+    if needed <= host_gib * GIB * (1 - 1e-9):  # nothing is lost where the host backs all
+        assert [one.granules for one in memories] == [DeviceMemory.of(one).granules for one in made]
+
+
+def test_what_the_host_cannot_back_is_refused() -> None:
+    both = job("a", 60), job("b", 50)
+    assert refused(both[1], device("d", both[0], ratio=1.5)) == ""
+    why = refused(both[1], device("d", both[0], ratio=1.5, host_reserve_bytes=20 * GIB))
+    assert why == "grants: 50 GiB (grant) + 60 GiB (grant) = 25 + 30 granules of 2 GiB > 50 (80 GiB × 1.25)"
+    assert "> 40 (80 GiB × 1)" in refused(both[1], device("d", both[0], ratio=1.5, host_reserve_bytes=0.0))

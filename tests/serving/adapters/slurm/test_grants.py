@@ -12,7 +12,7 @@ from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError
 from interfere.records import ActionKind, MemoryUsage
 from interfere.serving.adapters.observations import outcomes
-from interfere.serving.adapters.slurm.jobs import GpuAddress, Note
+from interfere.serving.adapters.slurm.jobs import GpuAddress, Held, Note
 from interfere.serving.adapters.slurm.port import (
     SlurmPort,
     decided_jobs,
@@ -183,3 +183,13 @@ def test_a_dry_run_cancels_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     dry = SlurmPort(settings, SlurmCommands(60.0), slurm_metrics(), dry_run=True)
     assert dry.apply([end(running(7, "g0", note=GRANTED), "held too much")]) == ()
     assert told(folder) == []
+
+
+def test_the_hosts_memory_is_divided_among_the_gpus_of_a_node() -> None:
+    rule = DeviceRule(type="cpu-core", memory_gib=16.0, granule_gib=4.0, oversubscription_ratio=1.5)
+    settings = replace(GRANTING, devices=(rule,), host_reserve_gib=8.0)
+    whole = running(1, "g0", tres="gres:gpu:1", held=(Held("gpu", TO, 1),))
+    for jobs in ([], [whole]):  # a GPU that is taken as a whole keeps its part
+        seen = partition_problem("main", [*jobs, pending(2)], [node(shards=4, gpus=2)], settings, NOW)
+        assert seen.snapshot is not None
+        assert {device.host_reserve_bytes for device in seen.snapshot.devices} == {4.0 * GIB}
