@@ -137,7 +137,14 @@ def predicted_truth(folder: Path, device_type: str, mode: OptionalSharingMode) -
     own = {profile.workload: profile for profile in profiles if profile.device_type == chosen}
     log_slowdown = log_predictions(model, list(own.values()), chosen, known_mode)
     table = np.maximum(np.exp(log_slowdown), 1.0)
-    return TruthTable(device_type=chosen, mode=known_mode, workloads=tuple(own), table=table, filled=table.size)
+    return TruthTable(
+        device_type=chosen,
+        mode=known_mode,
+        workloads=tuple(own),
+        table=table,
+        filled=table.size,
+        step_time_s={name: profile.step_time_s for name, profile in own.items()},
+    )
 
 
 class TrainedModels:

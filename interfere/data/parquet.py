@@ -7,7 +7,7 @@ Law 3: a reader sees exactly the columns of its schema, or an error that names t
 Columns that were added to the schema later may be missing from a file: they then read as unknown.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -156,8 +156,11 @@ def raise_violations(path: Path, row: int, violations: Iterable[Violation]) -> N
         )
 
 
-def read_rows(path: Path, schema: Any) -> list[dict[str, Any]]:
-    """Return all rows of a file, whose columns must be the columns of `schema`. Raises TableError."""
+def read_rows(path: Path, schema: Any, *, optional: Collection[str] = OPTIONAL_COLUMNS) -> list[dict[str, Any]]:
+    """Return all rows of a file, whose columns must be the columns of `schema`; `optional` ones may be missing.
+
+    Raises TableError.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -170,7 +173,7 @@ def read_rows(path: Path, schema: Any) -> list[dict[str, Any]]:
     try:
         file_schema = pq.read_schema(path)
         _check_version(path, file_schema)
-        _check_columns(path, file_schema, schema)
+        _check_columns(path, file_schema, schema, optional)
         rows: list[dict[str, Any]] = pq.ParquetFile(path).read(columns=list(file_schema.names)).to_pylist()
     except (pa.ArrowException, OSError, ValueError) as error:
         if isinstance(error, TableError):
@@ -192,9 +195,9 @@ def _check_version(path: Path, file_schema: Any) -> None:
         )
 
 
-def _check_columns(path: Path, file_schema: Any, schema: Any) -> None:
+def _check_columns(path: Path, file_schema: Any, schema: Any, optional: Collection[str]) -> None:
     for name in schema.names:
-        if name not in file_schema.names and name in OPTIONAL_COLUMNS:
+        if name not in file_schema.names and name in optional:
             continue
         if name not in file_schema.names:
             raise TableError(f"{path.name}, column {name}: missing", value=path, remedy=REMEASURE)

@@ -44,19 +44,27 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualCluster:
-    """The devices of a virtual cluster: a share of the cluster with its own queue."""
+    """The devices of one type of a virtual cluster: a share of the cluster with its own queue."""
 
     vc: str
     nodes: int
     gpus_per_node: int
+    device_type: str = ""  # empty: that of the slowdowns
 
     def __post_init__(self) -> None:
-        check(text_violations(self, "vc") + number_violations(self, "nodes", "gpus_per_node", low=1.0, nan=False))
+        check(
+            text_violations(self, "vc")
+            + label_violations(self, "device_type")
+            + number_violations(self, "nodes", "gpus_per_node", low=1.0, nan=False)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTrace:
-    """The jobs of a trace in order of arrival, and the virtual clusters that the source describes."""
+    """The jobs of a trace in order of arrival, and the virtual clusters that the source describes.
+
+    A virtual cluster with devices of several types has one record for each.
+    """
 
     name: str
     jobs: tuple[TraceJob, ...]
@@ -69,7 +77,8 @@ class JobTrace:
                 raise InvalidInputError(
                     "a trace must be in order of arrival", value=job.job_id, remedy="sort the jobs by arrival_s"
                 )
-        job_ids, vcs = [job.job_id for job in self.jobs], [cluster.vc for cluster in self.clusters]
+        job_ids = [job.job_id for job in self.jobs]
+        vcs = [f"{cluster.vc} {cluster.device_type}".rstrip() for cluster in self.clusters]
         for noun, names in (("job", job_ids), ("virtual cluster", vcs)):
             if duplicates := sorted(name for name, count in Counter(names).items() if count > 1):
                 raise InvalidInputError(
@@ -118,7 +127,7 @@ def read_trace(folder: Path) -> JobTrace:
     rows = read_rows(folder / TRACE_FILE, trace_schema())
     jobs = records_of_rows(folder / TRACE_FILE, rows, TraceJob, derived=("start_s",))
     start_s = NAN if not rows or rows[0]["start_s"] is None else rows[0]["start_s"]
-    cluster_rows = read_rows(folder / CLUSTERS_FILE, record_schema(VirtualCluster))
+    cluster_rows = read_rows(folder / CLUSTERS_FILE, record_schema(VirtualCluster), optional=("device_type",))
     clusters = records_of_rows(folder / CLUSTERS_FILE, cluster_rows, VirtualCluster)
     try:
         return JobTrace(name=folder.resolve().name, jobs=jobs, start_s=start_s, clusters=clusters)

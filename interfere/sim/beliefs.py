@@ -4,7 +4,7 @@ Beliefs are the truth itself, the mean of all pairs, the truth with an error, or
 A pair whose slowdown is NaN is one that nobody predicts: it never shares.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,13 +22,13 @@ Profiles = Mapping[tuple[str, str], JobProfile]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixPredictor:
-    """A predictor with one matrix of slowdowns of n workloads for all device types, and one uncertainty of log
-    slowdown."""
+    """A predictor with one matrix of slowdowns of n workloads for all device types, or one for each of t types, and
+    one uncertainty of log slowdown."""
 
     version: str
     device_types: tuple[str, ...]
     index: Mapping[str, int]  # workload -> row and column
-    slowdown: Floats  # float64[n, n]; NaN: not predicted
+    slowdown: Floats  # float64[n, n], or float64[t, n, n] in the order of `device_types`; NaN: not predicted
     spread: float = 0.0  # half-width of the 90 % interval of log slowdown
     profiles: Profiles = field(default_factory=dict)
 
@@ -36,11 +36,18 @@ class MatrixPredictor:
         """Return the reason why nothing can be predicted on this device type; empty where predictions are possible."""
         return "" if device_type in self.device_types else f"nothing is known of {device_type}"
 
+    def _on(self, device_type: str) -> Floats:
+        """Return float64[n, n]: the slowdowns on a device type; on the first one where it is another."""
+        if self.slowdown.ndim == 2:
+            return self.slowdown
+        known = device_type in self.device_types
+        return np.asarray(self.slowdown[self.device_types.index(device_type) if known else 0])
+
     def predict_pairs(self, batch: PairBatch) -> Prediction:
         """Return medians and intervals of the pairs; a pair that is NaN in the matrix is abstained from."""
         unknown_domain = "" if batch.allow_extrapolation else self.knows(batch.device_type, batch.mode)
         index = np.array([self.index[job.workload] for job in batch.jobs], dtype=np.int64)
-        median = self.slowdown[index[batch.victim], index[batch.neighbour]]
+        median = self._on(batch.device_type)[index[batch.victim], index[batch.neighbour]]
         if unknown_domain:
             median = np.full(len(batch), NAN)
         abstains = np.isnan(median).tolist()
@@ -64,10 +71,10 @@ class MatrixPredictor:
             raise UnfitError("no prediction on this device type", value=batch.device_type, remedy=unknown_domain)
         i = [self.index[job.workload] for job in batch.victims]
         j = [self.index[job.workload] for job in batch.neighbours]
-        factor = np.exp(self.spread * (quantile - 0.5) / 0.45)
+        factor, slowdown = np.exp(self.spread * (quantile - 0.5) / 0.45), self._on(batch.device_type)
         return MatrixPrediction(
-            victim_slowdown=(self.slowdown[np.ix_(i, j)] * factor).astype(np.float32),
-            neighbour_slowdown=(self.slowdown[np.ix_(j, i)].T * factor).astype(np.float32),
+            victim_slowdown=(slowdown[np.ix_(i, j)] * factor).astype(np.float32),
+            neighbour_slowdown=(slowdown[np.ix_(j, i)].T * factor).astype(np.float32),
             feasible=np.ones((len(i), len(j)), dtype=np.uint8),
         )
 
@@ -128,6 +135,29 @@ def extend_beliefs(beliefs: MatrixPredictor, workloads: Iterable[str], speeds: M
     return replace(
         beliefs,
         device_types=tuple(speeds),
+        index={name: k for k, name in enumerate(names)},
+        slowdown=slowdown,
+        profiles=profiles,
+    )
+
+
+def beliefs_of_types(beliefs: Sequence[MatrixPredictor], speeds: Mapping[str, float]) -> MatrixPredictor:
+    """Return one predictor of several, each of one device type; `speeds`: device type -> its speed."""
+    if len(beliefs) == 1:
+        return beliefs[0]
+    names = tuple(dict.fromkeys(name for each in beliefs for name in each.index))
+    slowdown = np.full((len(beliefs), len(names), len(names)), np.nan)
+    for on_type, each in zip(slowdown, beliefs, strict=True):
+        place = [names.index(name) for name in each.index]
+        on_type[np.ix_(place, place)] = each.slowdown
+    profiles = {
+        (name, kind): replace(profile, step_time_s=1.0 / speeds[kind])
+        for each in beliefs
+        for (name, kind), profile in each.profiles.items()
+    }
+    return replace(
+        beliefs[0],
+        device_types=tuple(kind for each in beliefs for kind in each.device_types),
         index={name: k for k, name in enumerate(names)},
         slowdown=slowdown,
         profiles=profiles,

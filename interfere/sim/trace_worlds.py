@@ -5,8 +5,10 @@ Law: every job of the trace is in exactly one world or counted in exactly one en
 
 import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,7 @@ from interfere.data.traces import JobTrace, TraceJob, VirtualCluster
 from interfere.errors import InvalidInputError
 from interfere.records import Device
 from interfere.sharing_modes import SharingMode
+from interfere.sim.truth import TruthTable, relative_speed
 from interfere.sim.world import DAY_S, SimDevice, SimJob, World
 
 WEEK_DAYS = 7
@@ -43,21 +46,27 @@ def worlds_of(
     mode: SharingMode,
     clusters: tuple[VirtualCluster, ...] = (),
     checkpoint_s: float = 0.0,
+    speeds: Mapping[str, float] = MappingProxyType({}),
 ) -> TraceWorlds:
     """Return one world per virtual cluster. `clusters` are used for a trace that has no virtual clusters.
 
-    Jobs submitted in the same second keep the trace's order. A trace without a start time begins at midnight. Raises
-    InvalidInputError where no job is left.
+    `device_type`: of devices that name none. `speeds`: device type -> its speed, where it is not 1. Of several types in
+    a virtual cluster the fastest come first, which schedulers take first; each is a pool of its own, and no job runs on
+    two. Jobs submitted in the same second keep the trace's order. A trace without a start time begins at midnight.
+    Raises InvalidInputError where no job is left.
     """
     places = trace.clusters or clusters
     if not places:
         raise InvalidInputError(
             "the trace does not say which devices there are", value=trace.name, remedy="give their number with --gpus"
         )
-    one_cluster = len(places) == 1 and not trace.clusters  # then the trace's names of virtual clusters do not matter
+    places_of: dict[str, list[VirtualCluster]] = {}
+    for place in sorted(places, key=lambda place: -speeds.get(place.device_type, 1.0)):
+        places_of.setdefault(place.vc, []).append(place)
+    one_cluster = len(places_of) == 1 and not trace.clusters  # then the trace's names of virtual clusters do not matter
     left_out: Counter[str] = Counter()
     jobs: dict[str, list[SimJob]] = {place.vc: [] for place in places}
-    sizes = {place.vc: place.nodes * place.gpus_per_node for place in places}
+    sizes = {vc: max(place.nodes * place.gpus_per_node for place in own) for vc, own in places_of.items()}
     for job in trace.jobs:
         vc = places[0].vc if one_cluster else job.vc
         if reason := _reason_to_leave_out(job, sizes.get(vc)):
@@ -76,13 +85,17 @@ def worlds_of(
             )
     worlds = tuple(
         World(
-            name=place.vc,
-            jobs=tuple(jobs[place.vc]),
-            devices=_devices(place, device_type, mode),
+            name=vc,
+            jobs=tuple(own_jobs),
+            devices=tuple(
+                device
+                for place in places_of[vc]
+                for device in _devices(place, place.device_type or device_type, mode, speeds, len(places_of[vc]) > 1)
+            ),
             clock_s=trace.start_s % DAY_S if math.isfinite(trace.start_s) else 0.0,
         )
-        for place in places
-        if jobs[place.vc]
+        for vc, own_jobs in jobs.items()
+        if own_jobs
     )
     if not worlds:
         raise InvalidInputError(
@@ -91,6 +104,37 @@ def worlds_of(
             remedy="import it with durations (of Gavel's traces: --throughputs) and devices",
         )
     return TraceWorlds(worlds=worlds, left_out=tuple(left_out.items()))
+
+
+def speeds_of(
+    trace: JobTrace, truths: Sequence[TruthTable], clusters: Sequence[VirtualCluster]
+) -> tuple[dict[str, float], str]:
+    """Return the speed of each device type relative to the first, and a note on them; empty where there is one type.
+
+    Raises InvalidInputError where no workload of the trace was measured alone on both.
+    """
+    reference, *others = truths
+    if not others:
+        return {}, ""
+    hours: Counter[str] = Counter()
+    for job in trace.jobs:
+        hours[job.workload] += job.gpus * job.duration_s if math.isfinite(job.duration_s) else 0.0
+    speeds = {each.device_type: relative_speed(each, reference, hours) for each in truths}
+    for kind, speed in speeds.items():
+        if math.isnan(speed):
+            raise InvalidInputError(
+                f"no workload of the trace was measured alone on both {reference.device_type} and {kind}",
+                value=", ".join(hours),
+                remedy="profile one of them on both: how fast one is beside the other follows from that",
+            )
+    counts: Counter[str] = Counter()
+    for each in clusters:
+        counts[each.device_type or reference.device_type] += each.nodes * each.gpus_per_node
+    devices = ", ".join(f"{counts[kind]} {kind} of speed {speed:.2f}" for kind, speed in speeds.items())
+    return speeds, (
+        f"devices: {devices}; run times of the trace are taken as those on {reference.device_type}, speeds from the "
+        "times alone of its workloads, and the fastest free device is taken first"
+    )
 
 
 def _reason_to_leave_out(job: TraceJob, devices: int | None) -> str:
@@ -102,12 +146,14 @@ def _reason_to_leave_out(job: TraceJob, devices: int | None) -> str:
     return "larger than their virtual cluster" if job.gpus > devices else ""
 
 
-def _devices(place: VirtualCluster, device_type: str, mode: SharingMode) -> tuple[SimDevice, ...]:
+def _devices(
+    place: VirtualCluster, device_type: str, mode: SharingMode, speeds: Mapping[str, float], is_one_of_several: bool
+) -> tuple[SimDevice, ...]:
+    pool = f"{place.vc}-{device_type}" if is_one_of_several else place.vc
     return tuple(
         SimDevice(
-            device=Device(
-                id=f"{place.vc}-{node}-{k}", type=device_type, node=f"{place.vc}-{node}", mode=mode, pool=place.vc
-            )
+            device=Device(id=f"{pool}-{node}-{k}", type=device_type, node=f"{pool}-{node}", mode=mode, pool=pool),
+            speed=speeds.get(device_type, 1.0),
         )
         for node in range(place.nodes)
         for k in range(place.gpus_per_node)
@@ -160,13 +206,15 @@ def asked_by_day(world: World) -> NDArray[np.float64]:
     return asked_s
 
 
-def without_devices(world: World, count: int) -> World:
+def without_devices(world: World, count: int, device_type: str = "") -> World:
     """Return the same jobs on fewer devices: the last `count` are gone, so that whole nodes are left as long as
-    possible.
+    possible. `device_type`: of which they are; empty: of any.
 
     Raises InvalidInputError where a job asks for more devices than are left.
     """
-    return replace(world, devices=world.devices[: len(world.devices) - count])
+    of_type = [k for k, each in enumerate(world.devices) if device_type in ("", each.device.type)]
+    gone = set(of_type[len(of_type) - count :])
+    return replace(world, devices=tuple(each for k, each in enumerate(world.devices) if k not in gone))
 
 
 def days_spanned(world: World) -> int:

@@ -40,6 +40,7 @@ class TruthTable:
     unmeasured: int = 0  # ordered pairs that must not share since a row of either direction is missing
     groups: MeasuredGroups = field(default_factory=dict)  # of three and more that were measured
     assumed: int = 0  # workloads that nobody measured, at the median or worst of those measured: a scenario
+    step_time_s: Mapping[str, float] = field(default_factory=dict)  # of workloads alone, as far as known
 
     @property
     def index(self) -> dict[str, int]:
@@ -104,6 +105,7 @@ def truth_of(table: Table, *, device_type: str = "", mode: OptionalSharingMode =
         clipped=clipped,
         unmeasured=int(unmeasured.sum()),
         groups=_measured_groups(table, device_type, mode),
+        step_time_s={job.workload: job.step_time_s for job in table.jobs if job.device_type == device_type},
     )
 
 
@@ -136,6 +138,36 @@ def assume_unknown(truth: TruthTable, workloads: Iterable[str], assumption: str)
     table = np.full((known + len(unknown), known + len(unknown)), slowdown)
     table[:known, :known] = truth.table
     return replace(truth, workloads=(*truth.workloads, *unknown), table=table, assumed=len(unknown))
+
+
+def known_on_any(truths: Sequence[TruthTable]) -> TruthTable:
+    """Return the slowdowns that are known on any of several device types, on the first that knows them.
+
+    It says what is covered, not what is true of a device.
+    """
+    first, *others = truths
+    if not others:
+        return first
+    workloads = tuple(sorted({name for truth in truths for name in truth.workloads}))
+    table = np.full((len(workloads), len(workloads)), np.nan)
+    for truth in truths:
+        place = np.searchsorted(workloads, truth.workloads)
+        known = table[np.ix_(place, place)]
+        table[np.ix_(place, place)] = np.where(np.isnan(known), truth.table, known)
+    return replace(first, workloads=workloads, table=table)
+
+
+def relative_speed(truth: TruthTable, reference: TruthTable, hours: Mapping[str, float]) -> float:
+    """Return the speed of a device type relative to another: the geometric mean over workloads of their times alone.
+
+    `hours`: weights by workload. NaN where no workload of a trace was measured alone on both.
+    """
+    both = [name for name in hours if truth.step_time_s.get(name, 0.0) > 0 < reference.step_time_s.get(name, 0.0)]
+    weights = sum(hours[name] for name in both)
+    if not weights:
+        return math.nan
+    logs = (hours[name] * math.log(reference.step_time_s[name] / truth.step_time_s[name]) for name in both)
+    return math.exp(math.fsum(logs) / weights)
 
 
 class Composition(StrEnum):

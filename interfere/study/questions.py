@@ -21,7 +21,7 @@ from interfere.errors import InvalidInputError
 from interfere.extensions import ExtensionKind, find_extension
 from interfere.reports.document import Document
 from interfere.sharing_modes import OptionalSharingMode
-from interfere.sim.beliefs import MatrixPredictor, mean_beliefs, noisy_beliefs, true_beliefs
+from interfere.sim.beliefs import MatrixPredictor, beliefs_of_types, mean_beliefs, noisy_beliefs, true_beliefs
 from interfere.sim.edge_world import (
     FAMILIES,
     DeadlineDraws,
@@ -33,7 +33,7 @@ from interfere.sim.edge_world import (
     with_deadlines,
 )
 from interfere.sim.schedulers.sharing import SchedulerOptions
-from interfere.sim.trace_worlds import TraceWorlds, shuffle_ties, worlds_of
+from interfere.sim.trace_worlds import shuffle_ties, speeds_of, worlds_of
 from interfere.sim.truth import (
     STEP_TIME,
     UNKNOWN_ALONE,
@@ -41,6 +41,7 @@ from interfere.sim.truth import (
     UNKNOWN_WORST,
     TruthTable,
     assume_unknown,
+    known_on_any,
     truth_of,
 )
 from interfere.sim.world import World
@@ -55,7 +56,7 @@ from interfere.study.replays import (
     results_of,
     run_replays,
 )
-from interfere.study.study import COUNTED_CAP, NODE_GPUS, TIRESIAS_CHECKPOINT_S, Study
+from interfere.study.study import COUNTED_CAP, TIRESIAS_CHECKPOINT_S, Study, given_clusters
 
 Further = Callable[[Study, "StudyInputs", Sequence[ReplayResult]], Iterable[ReplayTask]]
 QUESTIONS = {
@@ -193,8 +194,20 @@ def read_inputs(study: Study, models: StudyModels, *, other_scenarios: bool = Fa
     # 1. The trace, the slowdowns, and the worlds that they make.
     trace, map_note = _mapped(read_trace(study.trace), study.name_map)
     table = None if study.table is None else read_table(study.table)
-    truth, tried = _truth(study, table, models)
-    trace_worlds = _worlds(study, trace, truth)
+    clusters = trace.clusters or given_clusters(study)
+    if trace.clusters and (study.gpus is not None or study.gpus_by_type):
+        raise InvalidInputError("the trace says which devices there are", value="--gpus", remedy="leave --gpus out")
+    truths, tried = _truths(study, table, models, clusters)
+    truth = known_on_any(truths)
+    speeds, speeds_note = speeds_of(trace, truths, clusters)
+    trace_worlds = worlds_of(
+        trace,
+        device_type=truth.device_type,
+        mode=truth.mode,
+        clusters=clusters,
+        checkpoint_s=TIRESIAS_CHECKPOINT_S if study.checkpoint_s is None else study.checkpoint_s,
+        speeds=speeds,
+    )
     worlds = trace_worlds.worlds
     if study.shuffle_ties:
         worlds = tuple(shuffle_ties(world, study.seed) for world in worlds)
@@ -208,14 +221,30 @@ def read_inputs(study: Study, models: StudyModels, *, other_scenarios: bool = Fa
     wanted = [study.unknown, *(UNKNOWN_ALONE, UNKNOWN_MEDIAN, UNKNOWN_WORST) * (other_scenarios and has_unknown)]
     scenarios, beliefs_note = list[Scenario](), ""
     for name in dict.fromkeys(wanted):
-        assumed = truth if name == UNKNOWN_ALONE else assume_unknown(truth, names, name)
-        beliefs, measured, beliefs_note = _beliefs(study, table, assumed, models)
-        scenarios.append(Scenario(name=name, truth=assumed, beliefs=beliefs, measured=measured))
-    notes = [map_note, scenarios[0].truth.note(), trace_worlds.note(), beliefs_note]
+        assumed = [each if name == UNKNOWN_ALONE else assume_unknown(each, names, name) for each in truths]
+        believed = [_beliefs(study, table, each, models) for each in assumed]
+        scenarios.append(
+            Scenario(
+                name=name,
+                truth=assumed[0],
+                further_truths=tuple(assumed[1:]),
+                beliefs=beliefs_of_types([predictor for predictor, *_ in believed], speeds),
+                measured=tuple(pair for _, measured, _ in believed for pair in measured),
+            )
+        )
+        beliefs_note = believed[0][-1]
+    known = [each.note() for each in (scenarios[0].truth, *scenarios[0].further_truths)]
+    notes = [map_note, *known, speeds_note, trace_worlds.note(), beliefs_note]
     # 4. Deadlines and edge devices.
     edge: EdgeSetting | None = None
     draws: tuple[DeadlineDraws, ...] = ()
     if study.deadlines is not None:
+        if len(truths) > 1:
+            raise InvalidInputError(
+                "deadlines come with an edge, which is of one device type",
+                value=", ".join(each.device_type for each in truths),
+                remedy="leave deadlines out",
+            )
         draws = _deadline_draws(worlds, study.deadlines, study.seed)
         worlds = tuple(with_deadlines(world, draw) for world, draw in zip(worlds, draws, strict=True))
         edge = EdgeSetting(added=study.added, revoked=study.taken, seed=study.seed)
@@ -264,48 +293,35 @@ def _mapped(trace: JobTrace, name_map: Path | None) -> tuple[JobTrace, str]:
     return replace(trace, jobs=tuple(renamed)), f"names: {matched} of {len(renamed)} jobs mapped by {name_map.name}"
 
 
-def _truth(study: Study, table: Table | None, models: StudyModels) -> tuple[TruthTable, frozenset[frozenset[str]]]:
-    """Return the true slowdowns, and the unordered pairs that have a row of measurements in the table."""
+def _truths(
+    study: Study, table: Table | None, models: StudyModels, clusters: Sequence[VirtualCluster]
+) -> tuple[tuple[TruthTable, ...], frozenset[frozenset[str]]]:
+    """Return the true slowdowns on each device type, and the unordered pairs that have a row of measurements in the
+    table.
+
+    The first type is the one on which run times of the trace hold: that of the study, or else the first of the trace.
+    """
+    named = [each.device_type for each in clusters if each.device_type]
+    types = list(dict.fromkeys([study.device_type, *named] if study.device_type else named)) or [""]
+    if named and types[0] not in named:
+        raise InvalidInputError(
+            "no device of the trace is of this type", value=study.device_type, remedy=f"one of {', '.join(types[1:])}"
+        )
     if table is None:
         folder = load_settings(model=study.model).served_folder
-        return models.predicted_truth(folder, study.device_type, study.mode or ""), frozenset()
-    truth = truth_of(table, device_type=study.device_type, mode=study.mode or "")
+        return tuple(models.predicted_truth(folder, kind, study.mode or "") for kind in types), frozenset()
+    truths = [truth_of(table, device_type=kind, mode=study.mode or "") for kind in types]
+    if len({truth.mode for truth in truths}) > 1:
+        raise InvalidInputError(
+            "all device types of a study share in one way",
+            value="; ".join(f"{truth.device_type}, {truth.mode}" for truth in truths),
+            remedy="name one with mode",
+        )
     if study.fill:
-        truth = models.fill_truth(table, truth, seed=study.seed)
-    key = (truth.device_type, truth.mode, STEP_TIME)
-    rows = [row for row in table.pairs if (row.device_type, row.mode, row.metric) == key]
-    return truth, frozenset(frozenset((row.victim, row.neighbour)) for row in rows)
-
-
-def _worlds(study: Study, trace: JobTrace, truth: TruthTable) -> TraceWorlds:
-    """Return one world for each virtual cluster of the trace."""
-    return worlds_of(
-        trace,
-        device_type=truth.device_type,
-        mode=truth.mode,
-        clusters=given_clusters(trace, study.gpus, study.per_node or NODE_GPUS),
-        checkpoint_s=TIRESIAS_CHECKPOINT_S if study.checkpoint_s is None else study.checkpoint_s,
-    )
-
-
-def given_clusters(trace: JobTrace, gpus: int | None, per_node: int) -> tuple[VirtualCluster, ...]:
-    """Return one virtual cluster of `gpus` devices in nodes of `per_node` devices; none where no number is given.
-
-    Raises InvalidInputError where the trace has virtual clusters of its own, or where the devices do not fill whole
-    nodes.
-    """
-    if gpus is None:
-        return ()
-    if trace.clusters:
-        raise InvalidInputError(
-            "the trace says which devices there are", value=f"--gpus {gpus}", remedy="leave --gpus out"
-        )
-    per_node = min(per_node, gpus)
-    if gpus % per_node:
-        raise InvalidInputError(
-            "devices do not fill their nodes", value=f"gpus {gpus}, per_node {per_node}", remedy="give a multiple"
-        )
-    return (VirtualCluster(vc="all", nodes=gpus // per_node, gpus_per_node=per_node),)
+        truths = [models.fill_truth(table, truth, seed=study.seed) for truth in truths]
+    keys = {(truth.device_type, truth.mode, STEP_TIME) for truth in truths}
+    rows = [row for row in table.pairs if (row.device_type, row.mode, row.metric) in keys]
+    return tuple(truths), frozenset(frozenset((row.victim, row.neighbour)) for row in rows)
 
 
 def _beliefs(

@@ -273,7 +273,7 @@ def _check(study: Study, schedulers: Sequence[SchedulerRecord]) -> None:
         study,
         [
             ("hide", study.predict == "model", "predict model"),
-            ("per_node", study.gpus is not None, "gpus"),
+            ("per_node", study.gpus is not None or bool(study.gpus_by_type), "gpus"),
             *((name, dated, "deadlines") for name in ("added", "taken")),
             *((name, any_that("sharing"), "a policy that shares") for name in sharing),
             ("unknown", study.predict != "model", "predict truth or mean"),

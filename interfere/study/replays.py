@@ -66,7 +66,8 @@ class ReplayInputs:
             for truth in (scenario.truth, *scenario.further_truths):
                 content.update(repr((scenario.name, truth.device_type, truth.workloads, truth.groups)).encode())
                 content.update(truth.table.tobytes())
-            content.update(repr((scenario.beliefs.version, tuple(scenario.beliefs.index), scenario.measured)).encode())
+            beliefs = (scenario.beliefs.version, scenario.beliefs.device_types, tuple(scenario.beliefs.index))
+            content.update(repr((beliefs, scenario.measured)).encode())
             content.update(repr(scenario.beliefs.spread).encode())
             content.update(np.ascontiguousarray(scenario.beliefs.slowdown).tobytes())
         return content.hexdigest()
@@ -86,6 +87,7 @@ class ReplayTask:
     composition: Composition = Composition.SUM  # of groups of three and more that the truth did not measure
     week: bool = False  # only the week of the trace that is most like the whole of it
     given_back: int = 0  # devices that are gone, of those of the trace
+    given_type: str = ""  # of which they are; empty: of any
     gang_excess: float = 1.0  # what gangs lose beside others, relative to the truth; schedulers expect the truth
 
     @property
@@ -174,7 +176,7 @@ def trace_of(inputs: ReplayInputs, task: ReplayTask) -> World:
     """Return the trace that a task replays."""
     drawn = _drawn(inputs, task)
     prepared = drawn if inputs.edge is None else inputs.edge.apply(drawn)
-    prepared = without_devices(prepared, task.given_back) if task.given_back else prepared
+    prepared = without_devices(prepared, task.given_back, task.given_type) if task.given_back else prepared
     return shuffle_ties(prepared, inputs.seed * 1000 + task.tie) if task.tie else prepared
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
+from interfere.data.traces import VirtualCluster
 from interfere.errors import InvalidInputError
 from interfere.records.cluster import MAX_SEATS
 from interfere.sharing_modes import SharingMode, parse_sharing_mode
@@ -37,6 +38,7 @@ class Study:
     trace: Path
     name_map: Path | None = None  # CSV `pattern,workload`: the table's names for the trace's
     gpus: int | None = None  # devices, for a trace that does not say
+    gpus_by_type: tuple[str, ...] = ()  # instead, type=number for each of several device types
     per_node: int | None = None  # with gpus: devices a node
     checkpoint_s: float | None = None  # work that every stop costs a job
     shuffle_ties: bool = False  # jobs of one second come in an order drawn by the seed
@@ -92,6 +94,10 @@ class Study:
                 if number is not None and not low <= number <= high:
                     least = f"{low:g} to {high:g}" if math.isfinite(high) else f"at least {low:g}"
                     raise InvalidInputError(f"{name} of a study is out of range", value=number, remedy=least)
+        if self.gpus is not None and self.gpus_by_type:
+            raise InvalidInputError(
+                "devices are given twice", value=f"gpus {self.gpus}", remedy="gpus, or gpus_by_type"
+            )
         for name, choices in (("predict", PREDICTIONS), ("unknown", UNKNOWN)):
             if getattr(self, name) not in choices:
                 raise InvalidInputError(
@@ -137,6 +143,34 @@ def require_acting(study: Study, needs: Sequence[tuple[str, bool, str]]) -> None
                 value=f"schedulers {names}" if names else "the default schedulers",
                 remedy="leave it out, or give what it needs",
             )
+
+
+def given_clusters(study: Study) -> tuple[VirtualCluster, ...]:
+    """Return the virtual cluster of the devices that a study names, one record a device type; none where it names none.
+
+    Raises InvalidInputError where the devices do not fill whole nodes.
+    """
+    if study.gpus is None and not study.gpus_by_type:
+        return ()
+    given = [("", study.gpus)] if study.gpus is not None else [_type_and_number(text) for text in study.gpus_by_type]
+    clusters = []
+    for kind, gpus in given:
+        per_node = min(study.per_node or NODE_GPUS, gpus)
+        if gpus % per_node:
+            raise InvalidInputError(
+                "devices do not fill their nodes", value=f"gpus {gpus}, per_node {per_node}", remedy="give a multiple"
+            )
+        clusters.append(VirtualCluster(vc="all", nodes=gpus // per_node, gpus_per_node=per_node, device_type=kind))
+    return tuple(clusters)
+
+
+def _type_and_number(text: str) -> tuple[str, int]:
+    kind, _, number = text.rpartition("=")
+    if not kind.strip() or not number.strip().isdecimal() or not int(number):
+        raise InvalidInputError(
+            "devices of a type are TYPE=NUMBER", value=text, remedy="for example --gpus v100=48,p100=16"
+        )
+    return kind.strip(), int(number)
 
 
 # --- files and options ------------------------------------------------------------------------------------------------

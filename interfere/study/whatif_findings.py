@@ -5,8 +5,9 @@ the jobs do not exceed are no worse than without sharing on all of them, up to `
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -35,8 +36,12 @@ RUN_TIMES = ((600.0, "under 10 min"), (3_600.0, "10 min to 1 h"), (36_000.0, "1 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicesSaved:
-    """How many devices of a cluster could be given back at equal service; an upper end that no replay tried is none."""
+    """How many devices of one type could be given back at equal service while all others stay.
 
+    An upper end that no replay tried is none.
+    """
+
+    device_type: str
     devices: int
     without_sharing: int
     with_sharing: int
@@ -45,19 +50,26 @@ class DevicesSaved:
 
 def devices_saved(
     worlds: Sequence[World], results: Sequence[ReplayResult], alone: SchedulerRecord, shared: SchedulerRecord
-) -> DevicesSaved | None:
-    """Return how many devices all worlds could give back; None while a replay that this needs is missing."""
-    found = [
-        (world, _tried(results, k, alone, alone), _tried(results, k, shared, alone)) for k, world in _served(worlds)
-    ]
-    if not found or any(next_count(tried, most(world)) is not None for world, *both in found for tried in both):
-        return None
-    return DevicesSaved(
-        devices=sum(len(world.devices) for world, *_ in found),
-        without_sharing=sum(_largest(unshared) for _, unshared, _ in found),
-        with_sharing=sum(_largest(sharing) for *_, sharing in found),
-        largest_job=all(_largest(sharing) == most(world) for world, _, sharing in found),
-    )
+) -> tuple[DevicesSaved, ...]:
+    """Return for each device type how many devices all worlds could give back; empty while a replay that this needs is
+    missing."""
+    searches = list(_searches(worlds, results, alone, shared))
+    if any(next_count(search.tried, search.most) is not None for search in searches):
+        return ()
+    found = []
+    for kind in dict.fromkeys(search.device_type for search in searches):
+        own = [search for search in searches if search.device_type == kind]
+        unshared, sharing = ([each for each in own if each.scheduler == one] for one in (alone, shared))
+        found.append(
+            DevicesSaved(
+                device_type=kind,
+                devices=sum(each.devices for each in sharing),
+                without_sharing=sum(_largest(each.tried) for each in unshared),
+                with_sharing=sum(_largest(each.tried) for each in sharing),
+                largest_job=all(_largest(each.tried) == each.most < each.devices for each in sharing),
+            )
+        )
+    return tuple(found)
 
 
 def tasks_of_fewer_devices(
@@ -65,12 +77,11 @@ def tasks_of_fewer_devices(
 ) -> list[ReplayTask]:
     """Return the replays that the search for the number of devices to give back calls for next; none at its end."""
     tasks = []
-    for k, world in _served(worlds):
-        for scheduler in (alone, shared):
-            count = next_count(_tried(results, k, scheduler, alone), most(world))
-            if count is not None:
-                tasks.append(ReplayTask(scheduler=scheduler, world=k, given_back=count))
-    return tasks
+    for search in _searches(worlds, results, alone, shared):
+        count = next_count(search.tried, search.most)
+        if count is not None:
+            tasks.append(search.task(count))
+    return list(dict.fromkeys(tasks))
 
 
 def next_count(tried: Mapping[int, bool], most: int) -> int | None:
@@ -85,9 +96,62 @@ def next_count(tried: Mapping[int, bool], most: int) -> int | None:
     return (equal + worse) // 2 if worse <= most else min(most, max(2 * equal, equal + 1))
 
 
-def most(world: World) -> int:
-    """Return the number of devices that leave enough for the largest job."""
-    return len(world.devices) - max(job.gpus for job in world.jobs)
+def most(world: World, device_type: str = "") -> int:
+    """Return the number of devices that leave enough for the largest job, which runs on devices of one type.
+
+    `device_type`: of which they are; empty: the only one.
+    """
+    counts = Counter(each.device.type for each in world.devices)
+    largest = max(job.gpus for job in world.jobs)
+    kind = device_type or next(iter(counts))
+    fits_others = any(count >= largest for other, count in counts.items() if other != kind)
+    return counts[kind] if fits_others else max(0, counts[kind] - largest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DeviceSearch:
+    """The search for the largest number of devices of one type that one world could give back under one scheduler."""
+
+    world: int
+    scheduler: SchedulerRecord
+    device_type: str
+    is_only_type: bool
+    devices: int
+    most: int
+    tried: Mapping[int, bool]  # whether service was equal, by the number of devices that were given back
+
+    def task(self, count: int) -> ReplayTask:
+        """Return the replay of so many devices fewer."""
+        kind = self.device_type if count and not self.is_only_type else ""
+        return ReplayTask(scheduler=self.scheduler, world=self.world, given_back=count, given_type=kind)
+
+
+def _searches(
+    worlds: Sequence[World], results: Sequence[ReplayResult], alone: SchedulerRecord, shared: SchedulerRecord
+) -> Iterator[_DeviceSearch]:
+    """Yield the searches in all worlds that are offered less than they can serve, with what was tried so far."""
+    scores = {result.task: result.score for result in results}
+    for k, world in _served(worlds):
+        counts = Counter(each.device.type for each in world.devices)
+        reference = scores.get(ReplayTask(scheduler=alone, world=k))
+        for kind, devices in counts.items():
+            for scheduler in (alone, shared):
+                search = _DeviceSearch(
+                    world=k,
+                    scheduler=scheduler,
+                    device_type=kind,
+                    is_only_type=len(counts) == 1,
+                    devices=devices,
+                    most=most(world, kind),
+                    tried={},
+                )
+                done = {count: scores.get(search.task(count)) for count in range(search.most + 1)}
+                tried = {
+                    count: is_equal_service(score, reference)
+                    for count, score in done.items()
+                    if score is not None and reference is not None
+                }
+                yield replace(search, tried=tried)
 
 
 def is_equal_service(score: Score, reference: Score) -> bool:
@@ -101,21 +165,6 @@ def is_equal_service(score: Score, reference: Score) -> bool:
 def _served(worlds: Sequence[World]) -> list[tuple[int, World]]:
     """Return the worlds that are offered less than they can serve, with their places."""
     return [(k, world) for k, world in enumerate(worlds) if world.jobs and world.load < 1]
-
-
-def _tried(
-    results: Sequence[ReplayResult], world: int, scheduler: SchedulerRecord, alone: SchedulerRecord
-) -> dict[int, bool]:
-    """Return whether service was equal for every number of devices that were given back in a replay."""
-    scores = {result.task: result.score for result in results}
-    reference = scores.get(ReplayTask(scheduler=alone, world=world))
-    if reference is None:
-        return {}
-    return {
-        task.given_back: is_equal_service(score, reference)
-        for task, score in scores.items()
-        if task == ReplayTask(scheduler=scheduler, world=world, given_back=task.given_back)
-    }
 
 
 def _largest(tried: Mapping[int, bool]) -> int:

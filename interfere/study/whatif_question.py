@@ -59,7 +59,19 @@ CAPS = (1.25, 1.5)  # beside none
 SUGGESTED_PAIRS = 5
 PAGE = "whatif.html"
 USED = {
-    *("question", "trace", "name_map", "gpus", "per_node", "checkpoint_s", "table", "model", "device_type", "mode"),
+    *(
+        "question",
+        "trace",
+        "name_map",
+        "gpus",
+        "gpus_by_type",
+        "per_node",
+        "checkpoint_s",
+        "table",
+        "model",
+        "device_type",
+        "mode",
+    ),
     *("fill", "unknown", "schedulers", "seats", "caps", "loads", "draws", "pairs", "seed"),
 }
 
@@ -100,7 +112,7 @@ class WhatIfAnswer:
     effects: tuple[Line, ...]  # schedulers that share, beside the same queue without sharing
     over_loads: Mapping[str, UncertainMean]  # by queue: the change over months at loads like these weeks, where known
     gangs: tuple[Line, ...]  # the first queue at the trace's own load with gangs that share, by what they lose
-    saved: DevicesSaved | None  # None where not all replays were done that tell it
+    saved: tuple[DevicesSaved, ...]  # by device type; empty where not all replays were done that tell it
     week: tuple[WeekScore, ...]  # of the first queue without sharing, with it, and of the server; empty if not replayed
     later: tuple[JobGroup, ...]  # who ends later with sharing; empty where that is not known
     missing: MissingTruth

@@ -159,12 +159,15 @@ def _key_figures(answer: "WhatIfAnswer") -> Tiles:
 
 
 def _saved_tile(answer: "WhatIfAnswer") -> list[Tile]:
-    saved = answer.saved
-    if saved is None:
-        return []
-    value = f"{saved.with_sharing} of {saved.devices}"
-    detail = f"{saved.without_sharing} without sharing"
-    return [Tile(value=value, label="GPUs to give back at equal service", detail=detail)]
+    is_one = len(answer.saved) == 1
+    return [
+        Tile(
+            value=f"{saved.with_sharing} of {saved.devices}",
+            label=f"{'GPUs' if is_one else saved.device_type} to give back at equal service",
+            detail=f"{saved.without_sharing} without sharing",
+        )
+        for saved in answer.saved
+    ]
 
 
 def _by_group(answer: "WhatIfAnswer") -> list[Section]:

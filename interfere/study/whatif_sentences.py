@@ -11,7 +11,7 @@ from interfere.sim.uncertainty import CONFIDENCE, UncertainMean
 from interfere.study.comparison import Line, TraceGroup
 from interfere.study.questions import StudyInputs
 from interfere.study.replay_report import CHANGE, change_text
-from interfere.study.whatif_findings import LATER_SHARE, PAYS, JobGroup
+from interfere.study.whatif_findings import LATER_SHARE, PAYS, DevicesSaved, JobGroup
 
 if TYPE_CHECKING:
     from interfere.study.whatif_question import PlacementComparison, WhatIfAnswer
@@ -126,10 +126,13 @@ def _pays_text(answer: "WhatIfAnswer") -> str:
 
 def _saved_text(answer: "WhatIfAnswer") -> str:
     """Return how many devices could be given back at equal service."""
-    saved = answer.saved
-    if saved is None:
+    if not answer.saved:
         return ""
     equal = "with the same mean completion time and the same waiting of nine jobs in ten"
+    if len(answer.saved) > 1:
+        parts = [f"{_given_back(each)} of {each.devices} {each.device_type}" for each in answer.saved]
+        return f"Of one type, the others kept, you could give back {' or '.join(parts)} {equal}."
+    (saved,) = answer.saved
     because = ": the largest job needs the others" if saved.largest_job else ""
     if saved.with_sharing <= saved.without_sharing:
         if not saved.without_sharing:
@@ -137,6 +140,12 @@ def _saved_text(answer: "WhatIfAnswer") -> str:
         return f"{saved.without_sharing} of {saved.devices} GPUs could be given back {equal}, and sharing adds none."
     alone = f"{saved.without_sharing or 'none'} without sharing"
     return f"Sharing, you could give back {saved.with_sharing} of {saved.devices} GPUs {equal}, {alone}{because}."
+
+
+def _given_back(saved: DevicesSaved) -> str:
+    """Return how many devices of a type could be given back, with sharing where that changes the number."""
+    alone = str(saved.without_sharing or "none")
+    return alone if saved.with_sharing <= saved.without_sharing else f"{saved.with_sharing} sharing ({alone} without)"
 
 
 def later_text(groups: "Sequence[JobGroup]") -> str:

@@ -85,6 +85,12 @@ CASES = {
         second="--data {two_types} --device-type fast --set mode=mps",
     ),
     "gpus": Case(first="{bare_trace} --gpus 4 --set per_node=1", second="{bare_trace} --gpus 6 --set per_node=1"),
+    "gpus_by_type": Case(
+        first="{bare_trace} --data {two_types} --set mode=timeslice --gpus fast=4,slow=4",
+        second="{bare_trace} --data {two_types} --set mode=timeslice --gpus fast=4,slow=6 --set per_node=2",
+        refused=(DEADLINES,),
+    ),
+    "gpus_by_type, not a number": Case(first="", second="{bare_trace} --gpus fast=many", refused=BOTH),
     "gpus, the trace says": Case(first="", second="--gpus 4", refused=BOTH),
     "per_node": Case(
         first="{bare_trace} --policy fifo --gpus 8 --set whole_nodes=true --set per_node=4",

@@ -1,6 +1,7 @@
 """What a what-if answer finds: devices to give back, who ends later, from which load on sharing pays."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interfere.data.tables import Table
+from interfere.data.tables import Table, write_table
+from interfere.data.traces import read_trace, write_trace
+from interfere.errors import InvalidInputError, UnfitError
+from interfere.records import PairMeasurement
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.replay import replay
 from interfere.sim.schedulers.orders import Fifo
 from interfere.sim.schedulers.queue import QueueScheduler
-from interfere.sim.schedulers.records import ALL_QUEUES, COMMON_QUEUES, PRESETS
+from interfere.sim.schedulers.records import ALL_QUEUES, COMMON_QUEUES, PRESETS, SchedulerRecord
 from interfere.sim.trace_worlds import typical_week
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import DAY_S
@@ -28,7 +32,6 @@ from interfere.study.whatif_findings import (
     change_over_loads,
     gang_break_even,
     is_equal_service,
-    most,
     next_count,
     pays_from,
 )
@@ -75,20 +78,75 @@ def test_devices_to_give_back_are_those_of_a_search_over_all_numbers(
     (only,) = answer.inputs.worlds
     shared = PRESETS["fifo-easy-greedy-one-gpu"] if gangs else SHARED
     assert only.load < 1
-    tasks = [
-        ReplayTask(scheduler=scheduler, given_back=count)
-        for scheduler in (ALONE, shared)
-        for count in range(most(only) + 1)
-    ]
+    (saved,) = answer.saved
+    assert (saved.devices, saved.without_sharing, saved.with_sharing) == (12, *by_brute_search(answer, shared, "", 12))
+
+
+def by_brute_search(answer: WhatIfAnswer, shared: SchedulerRecord, kind: str, devices: int) -> tuple[int, int]:
+    """Return how many devices of a type can be given back without sharing and with it, every number replayed."""
     inputs = answer.inputs.replays
-    scores = {each.task: each.score for each in results_of(inputs, run_replays(inputs, tasks, Runner()))}
-    equal = [task for task, score in scores.items() if is_equal_service(score, scores[ReplayTask(scheduler=ALONE)])]
-    alone, sharing = (
-        max((task.given_back for task in equal if task.scheduler == each), default=0) for each in (ALONE, shared)
-    )
-    saved = answer.saved
-    assert saved is not None
-    assert (saved.devices, saved.without_sharing, saved.with_sharing) == (12, alone, sharing)
+    reference, *_ = results_of(inputs, run_replays(inputs, [ReplayTask(scheduler=ALONE)], Runner()))
+    found = []
+    for scheduler in (ALONE, shared):
+        equal = 0
+        for count in range(devices + 1):
+            task = ReplayTask(scheduler=scheduler, given_back=count, given_type=kind if count else "")
+            try:
+                (result,) = results_of(inputs, run_replays(inputs, [task], Runner()))
+            except (InvalidInputError, UnfitError):  # the largest job fits on no type
+                continue
+            equal = count if is_equal_service(result.score, reference.score) else equal
+        found.append(equal)
+    return found[0], found[1]
+
+
+@pytest.fixture(scope="module")
+def two_types(small: Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of a fast device type and of one that is half as fast, where pairs lose less."""
+    folder = tmp_path_factory.mktemp("tables") / "two_types"
+    folder.mkdir()
+    types = (("fast", 1.0), ("slow", 2.0))
+    jobs = [
+        replace(each, device_type=kind, step_time_s=k * each.step_time_s) for kind, k in types for each in small.jobs
+    ]
+    pairs = [
+        PairMeasurement(
+            victim=each.victim,
+            neighbour=each.neighbour,
+            device_type=kind,
+            mode=each.mode,
+            slowdown=1 + (each.slowdown - 1) / k,
+        )
+        for kind, k in types
+        for each in small.ok_pairs
+    ]
+    write_table(folder, Table(name="two_types", jobs=tuple(jobs), pairs=tuple(pairs)))
+    return folder
+
+
+@pytest.mark.parametrize(("load_s", "gangs"), [(300.0, False), (420.0, True)])
+def test_devices_of_each_type_to_give_back_are_those_of_a_search_over_all_numbers(
+    small: Table, two_types: Path, tmp_path: Path, load_s: float, gangs: bool
+) -> None:
+    names = [each.workload for each in small.jobs]
+    site = make_trace(tmp_path / "site", names, gangs=gangs, count=160, load_s=load_s, nodes=1)
+    trace = read_trace(site)
+    clusters = (replace(trace.clusters[0], device_type="slow", nodes=2), replace(trace.clusters[0], device_type="fast"))
+    write_trace(site, replace(trace, clusters=clusters))
+    answer = ask(quick(site, two_types, device_type="fast"), TrainedModels())
+    assert isinstance(answer, WhatIfAnswer)
+    (only,) = answer.inputs.worlds
+    assert [(each.device.type, each.speed) for each in only.devices] == [("fast", 1.0)] * 4 + [("slow", 0.5)] * 8
+    shared = PRESETS["fifo-easy-greedy-one-gpu"] if gangs else SHARED
+    for saved, (kind, devices) in zip(answer.saved, (("fast", 4), ("slow", 8)), strict=True):
+        assert (saved.device_type, saved.devices) == (kind, devices)
+        expected = by_brute_search(answer, shared, kind, devices)
+        assert (saved.without_sharing, saved.with_sharing) == expected
+    text = " ".join(verdict(answer)[0])
+    assert re.search(r"Of one type, the others kept, you could give back .* of 4 fast or .* of 8 slow with the", text)
+    assert answer.pays_from == pays_from(answer.main_lines)
+    assert all(math.isclose(line.load, line.task.load, rel_tol=1e-6) for line in answer.main_lines if line.task.load)
+    assert any("4 fast of speed 1.00, 8 slow of speed 0.50" in note for note in answer.notes)
 
 
 def test_a_gang_loses_the_excess_that_is_asked_for() -> None:

@@ -31,7 +31,10 @@ Model = Annotated[
     typer.Option(help="Predicted slowdowns instead: a model folder, or cpu or gpu (shipped).", show_default=False),
 ]
 DeviceType = Annotated[str, typer.Option(help="Device type of the slowdowns, where there are several.")]
-Gpus = Annotated[int | None, typer.Option(min=1, help="Devices, for a trace that does not say.")]
+Gpus = Annotated[
+    str,
+    typer.Option(help="Devices, for a trace that does not say; of several types: v100=48,p100=16.", show_default=False),
+]
 Draws = Annotated[
     int,
     typer.Option(min=0, help="Further traces of redrawn days: the spread is over them; they narrow no interval."),
@@ -64,9 +67,15 @@ def study(
     ask_study(read_study(file), settings, workers=workers, engine=engine, out=out, work=work, as_json=as_json)
 
 
-def given(**options: object) -> dict[str, object]:
-    """Return the options that were given: those that are not None, 0, or empty."""
-    return {name: value for name, value in options.items() if value not in (None, 0, "", ())}
+def given(*, gpus: str = "", **options: object) -> dict[str, object]:
+    """Return the options that were given: those that are not None, 0, or empty.
+
+    `gpus`: a number of devices, or `type=number` for each of several types with commas between.
+    """
+    devices: dict[str, object] = {}
+    if gpus:
+        devices = {"gpus": int(gpus)} if gpus.strip().isdecimal() else {"gpus_by_type": tuple(gpus.split(","))}
+    return devices | {name: value for name, value in options.items() if value not in (None, 0, "", ())}
 
 
 def ask_study(

@@ -56,7 +56,7 @@ def whatif(
     ] = None,
     draws: Draws = 0,
     device_type: DeviceType = "",
-    gpus: Gpus = None,
+    gpus: Gpus = "",
     settings: Settings = None,
     workers: Workers = 1,
     engine: EngineName = "",
