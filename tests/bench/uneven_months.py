@@ -35,11 +35,13 @@ from interfere.study.engine import Document, Runner
 from interfere.study.engines.catalogue import engine_of
 from interfere.study.whatif_findings import PAYS
 from interfere.testing.schedulers import MODE, USUAL
-from tests.sim.uneven_months import DAYS, DEVICES, PER_DAY, PROCESSES
+from tests.sim.uneven_months import DAYS, OTHERS, PROCESSES, TUNING, UnevenProcess
 
 QUEUES = ("fifo-easy", "tiresias-first-fit")
 LOADS = (0.5, 0.75, 0.95)
-INPUTS = f"{DAYS} days, {DEVICES} devices, {PER_DAY} jobs a day, slowdowns {USUAL.table.tolist()}"
+SETS = {"judged": PROCESSES, "others": OTHERS, "tuning": TUNING}
+BY_NAME = {process.name: process for processes in SETS.values() for process in processes}
+IN_PATHS = str.maketrans(" /", "--")
 RUN_DAYS = 3  # in which the roles are exchanged
 
 
@@ -47,7 +49,7 @@ RUN_DAYS = 3  # in which the roles are exchanged
 class MonthTask:
     """One month of one process, at its own load or at another."""
 
-    process: int
+    process: str
     seed: int
     load: float | None = None
 
@@ -87,7 +89,7 @@ class MonthGain:
 
 def replay_month(_: None, task: MonthTask) -> Document:
     """Return sums by recorded day of arrival: work, and under each queue completion times without and with sharing."""
-    month = PROCESSES[task.process].month(task.seed)
+    month = BY_NAME[task.process].month(task.seed)
     trace = month if task.load is None else scale_to_load(month, task.load)
     days = np.array([job.arrival_s for job in month.jobs]) // 86_400
     known = true_beliefs(USUAL)
@@ -102,19 +104,24 @@ def replay_month(_: None, task: MonthTask) -> Document:
     return document
 
 
-def month_gains(process: int, months: int, judged: int, runner: Runner) -> dict[str, list[MonthGain]]:
+def month_gains(process: UnevenProcess, months: int, judged: int, runner: Runner) -> dict[str, list[MonthGain]]:
     """Return the months of a process whose load is below 1, by queue: the first `judged` at `LOADS` too."""
     tasks = [
-        MonthTask(process=process, seed=seed, load=load)
+        MonthTask(process=process.name, seed=seed, load=load)
         for seed in range(months)
         for load in (None, *(LOADS if seed < judged else ()))
     ]
-    done = runner.inside(f"process-{process}").run(
-        replay_month, None, tasks, digest=lambda: INPUTS, describe=lambda task, _: repr(task)
+    inputs = f"{DAYS} days, {process.devices} devices, {process.per_day} jobs a day of {process.median_s} s, slowdowns "
+    done = runner.inside(process.name.translate(IN_PATHS)).run(
+        replay_month,
+        None,
+        tasks,
+        digest=lambda: f"{inputs}{USUAL.table.tolist()}",
+        describe=lambda task, _: repr(task),
     )
     found: dict[str, list[MonthGain]] = {queue: [] for queue in QUEUES}
     for seed in range(months):
-        own = done.documents[MonthTask(process=process, seed=seed)]
+        own = done.documents[MonthTask(process=process.name, seed=seed)]
         replayed = [own, *(done.documents[task] for task in tasks if task.seed == seed and task.load is not None)]
         for queue in QUEUES if own["load"] < 1 else ():
             at = {
@@ -161,14 +168,15 @@ def main() -> None:
     """Print one line for each process and queue."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="where results are kept")
+    parser.add_argument("--processes", choices=SETS, default="judged", help="those of `tests.sim.uneven_months`")
     parser.add_argument("--months", type=int, default=100, help="of each process, which make the true gain")
     parser.add_argument("--judged", type=int, default=60, help="of these, whose intervals are judged")
     parser.add_argument("--workers", type=int, default=1)
     given = parser.parse_args()
     runner = Runner(engine=engine_of(given.workers), folder=given.folder)
     found = []
-    for k, process in enumerate(PROCESSES):
-        for queue, months in month_gains(k, given.months, given.judged, runner).items():
+    for process in SETS[given.processes]:
+        for queue, months in month_gains(process, given.months, given.judged, runner).items():
             each = coverage_of(months)
             found.append(each)
             print(

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from interfere.sim.uncertainty import RELATIVE_CHANGE, DaySums, LoadResponse, NoInterval, ends_of_mean, mean_over_loads
 from interfere.study.engine import Runner
 from tests.bench.uneven_months import LOADS, QUEUES, MonthGain, coverage_of, month_gains
+from tests.sim.uneven_months import PROCESSES
 
 DAYS = 30
+BURSTS = PROCESSES[3]
 
 
 def congestion(load: float) -> float:
@@ -96,10 +98,10 @@ def test_several_worlds_narrow_it() -> None:
 
 def test_months_of_a_bench_are_replayed_once_and_kept(tmp_path: Path) -> None:
     """Two months of one process; `python -m tests.bench.uneven_months` counts a hundred of each."""
-    first = month_gains(3, 2, 1, Runner(folder=tmp_path))
+    first = month_gains(BURSTS, 2, 1, Runner(folder=tmp_path))
     told: list[str] = []
-    again = month_gains(3, 2, 1, Runner(folder=tmp_path, report=told.append))
-    assert told == [f"5 of 5 were done before, in {tmp_path / 'process-3'}"]
+    again = month_gains(BURSTS, 2, 1, Runner(folder=tmp_path, report=told.append))
+    assert told == [f"5 of 5 were done before, in {tmp_path / 'bursts-of-days'}"]
     for queue in QUEUES:
         judged, other = first[queue]
         assert isinstance(judged, MonthGain)

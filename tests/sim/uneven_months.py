@@ -1,9 +1,11 @@
 """Months as they fall: drawn from known processes, replayed at the load that each happens to have.
 
-A month holds 30 days on eight devices, from empty, at a mean load of .65; nothing is stretched, so the loads of months
-differ by .12 and more (standard deviation). Why they differ: self-similar on/off sources (Willinger et al., 1997;
-H = .8), a log-Gaussian intensity whose logarithm is correlated over two days, sessions of users of very different
-length, bursts that last for days, and weeks of different levels with a weekly and a daily rhythm.
+A month holds 30 days, from empty; nothing is stretched, so the loads of months differ by .1 and more (standard
+deviation). Why they differ: self-similar on/off sources (Willinger et al., 1997; Pareto shape a: H = (3 - a) / 2), a
+log-Gaussian intensity whose logarithm is correlated over days, sessions of users of very different length, bursts that
+last for days, and weeks of different levels with a weekly and a daily rhythm.
+
+`PROCESSES` judge intervals, and so do `OTHERS`, which differ in all parameters. Constants were chosen on `TUNING`.
 """
 
 from collections.abc import Callable
@@ -16,10 +18,10 @@ from interfere.sim.world import DAY_S, World
 from interfere.testing.schedulers import NAMES, devices, job
 
 Floats = NDArray[np.float64]
-DAYS, DEVICES, MEAN_LOAD = 30, 8, 0.65
+Intensity = Callable[[np.random.Generator], Floats]  # float64[HOURS], relative, of mean 1 over all months
+DAYS = 30
 HOURS = 24 * DAYS
-MEDIAN_S, LOG_SD, LONGEST_S = 3_600.0, 1.3, 2 * DAY_S  # of run times
-PER_DAY = 54.5  # jobs: MEAN_LOAD x DEVICES x DAY_S / mean run time
+LONGEST_S = 2 * DAY_S  # of run times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,78 +29,187 @@ class UnevenProcess:
     """A process whose months have different loads."""
 
     name: str
-    intensity: Callable[[np.random.Generator], Floats]  # float64[HOURS], relative, of mean 1 over all months
+    intensity: Intensity
+    devices: int = 8
+    per_day: float = 54.5  # jobs: a mean load of .65 on eight devices
+    median_s: float = 3_600.0  # of run times
+    log_sd: float = 1.3
 
     def month(self, seed: int) -> World:
         """One month, at the load that it happens to have."""
         rng = np.random.default_rng(seed)
-        hours = np.repeat(np.arange(HOURS), rng.poisson(PER_DAY / 24 * self.intensity(rng)))
+        hours = np.repeat(np.arange(HOURS), rng.poisson(self.per_day / 24 * self.intensity(rng)))
         arrivals = np.sort((hours + rng.random(len(hours))) * 3600.0)
-        took = np.clip(MEDIAN_S * rng.lognormal(0.0, LOG_SD, len(hours)), 30.0, LONGEST_S)
+        took = np.clip(self.median_s * rng.lognormal(0.0, self.log_sd, len(hours)), 30.0, LONGEST_S)
         drawn = zip(arrivals.tolist(), took.tolist(), rng.choice(NAMES, len(hours)).tolist(), strict=True)
         jobs = tuple(job(f"j{k}", at, seconds, name) for k, (at, seconds, name) in enumerate(drawn))
-        return World(name=f"{self.name} {seed}", jobs=jobs, devices=devices(DEVICES))
+        return World(name=f"{self.name} {seed}", jobs=jobs, devices=devices(self.devices))
 
 
-def _on_off(rng: np.random.Generator) -> Floats:
-    """Six sources that are on and off for Pareto times of shape 1.4 (H = .8) and mean half a day, stationary."""
-    shape, scale_h, sources = 1.4, 0.4 * 12.0, 6
-    total = np.zeros(HOURS)
-    for _ in range(sources):
-        is_on, now_h = rng.random() < 0.5, 0.0
-        length_h = scale_h * rng.pareto(shape - 1)  # the rest of the period that goes on at the start
-        while now_h < HOURS:
-            if is_on:
-                edges = np.clip(np.arange(HOURS + 1), now_h, now_h + length_h)
-                total += np.diff(edges)
-            now_h, is_on = now_h + length_h, not is_on
-            length_h = scale_h * rng.pareto(shape)
-    return np.asarray(total / (0.5 * sources))
+def on_off(*, sources: int, shape: float, mean_h: float) -> Intensity:
+    """Sources that are on and off for Pareto times of this shape and mean, stationary."""
+    scale_h = (shape - 1) * mean_h
+
+    def drawn(rng: np.random.Generator) -> Floats:
+        total = np.zeros(HOURS)
+        for _ in range(sources):
+            is_on, now_h = rng.random() < 0.5, 0.0
+            length_h = scale_h * rng.pareto(shape - 1)  # the rest of the period that goes on at the start
+            while now_h < HOURS:
+                if is_on:
+                    edges = np.clip(np.arange(HOURS + 1), now_h, now_h + length_h)
+                    total += np.diff(edges)
+                now_h, is_on = now_h + length_h, not is_on
+                length_h = scale_h * rng.pareto(shape)
+        return np.asarray(total / (0.5 * sources))
+
+    return drawn
 
 
-def _log_gaussian(rng: np.random.Generator) -> Floats:
-    deviation, step = np.zeros(HOURS), float(np.exp(-1 / 48))
-    noise = rng.normal(size=HOURS)
-    deviation[0] = noise[0]
-    for hour in range(1, HOURS):
-        deviation[hour] = step * deviation[hour - 1] + np.sqrt(1 - step**2) * noise[hour]
-    spread = 0.6
-    return np.asarray(np.exp(spread * deviation - spread**2 / 2))
+def log_gaussian(*, correlated_h: float, spread: float) -> Intensity:
+    """An intensity whose logarithm has this standard deviation and an exponential correlation."""
+    step = float(np.exp(-1 / correlated_h))
+
+    def drawn(rng: np.random.Generator) -> Floats:
+        deviation = np.zeros(HOURS)
+        noise = rng.normal(size=HOURS)
+        deviation[0] = noise[0]
+        for hour in range(1, HOURS):
+            deviation[hour] = step * deviation[hour - 1] + np.sqrt(1 - step**2) * noise[hour]
+        return np.asarray(np.exp(spread * deviation - spread**2 / 2))
+
+    return drawn
 
 
-def _sessions(rng: np.random.Generator) -> Floats:
-    """Sessions, four a day begun, of Pareto length (shape 1.6, 30 h in the mean) by day of the working time."""
-    begun = rng.uniform(-40 * 24, HOURS, rng.poisson(4 * (40 + DAYS)))
-    length_h = 0.6 * 30 * rng.pareto(1.6, len(begun))
-    inside = np.clip(begun + np.minimum(length_h, 40 * 24), 0, HOURS)
-    starts = np.clip(begun, 0, HOURS)
-    hours = np.arange(HOURS)
-    total = np.clip(np.minimum(inside[:, None], hours + 1) - np.maximum(starts[:, None], hours), 0, 1).sum(axis=0)
-    return np.asarray(total / 4.5)
+def sessions(*, per_day: float, shape: float, mean_h: float, mean: float) -> Intensity:
+    """Sessions of Pareto length; `mean` is how many are open at a time, those that began over 40 days ago left out."""
+
+    def drawn(rng: np.random.Generator) -> Floats:
+        begun = rng.uniform(-40 * 24, HOURS, rng.poisson(per_day * (40 + DAYS)))
+        length_h = (shape - 1) * mean_h * rng.pareto(shape, len(begun))
+        inside = np.clip(begun + np.minimum(length_h, 40 * 24), 0, HOURS)
+        starts = np.clip(begun, 0, HOURS)
+        hours = np.arange(HOURS)
+        total = np.clip(np.minimum(inside[:, None], hours + 1) - np.maximum(starts[:, None], hours), 0, 1).sum(axis=0)
+        return np.asarray(total / mean)
+
+    return drawn
 
 
-def _bursts(rng: np.random.Generator) -> Floats:
-    """Four bursts a month of three days in the mean, each with .65 more in the mean."""
-    total = np.full(HOURS, 0.75)
-    for start_h in rng.uniform(-20 * 24, HOURS, rng.poisson(4 / 30 * (20 + DAYS))):
-        edges = np.clip(np.arange(HOURS + 1), start_h, start_h + min(rng.exponential(72.0), 480.0))
-        total += np.diff(edges) * rng.exponential(0.65)
-    return total
+def bursts(*, per_month: float, mean_h: float, height: float, calm: float) -> Intensity:
+    """Bursts above a calm level, of exponential length and height."""
+
+    def drawn(rng: np.random.Generator) -> Floats:
+        total = np.full(HOURS, calm)
+        for start_h in rng.uniform(-20 * 24, HOURS, rng.poisson(per_month / 30 * (20 + DAYS))):
+            edges = np.clip(np.arange(HOURS + 1), start_h, start_h + min(rng.exponential(mean_h), 480.0))
+            total += np.diff(edges) * rng.exponential(height)
+        return total
+
+    return drawn
 
 
-def _weeks(rng: np.random.Generator) -> Floats:
-    first = rng.integers(7)
-    day = np.arange(DAYS) + first
-    levels = rng.lognormal(-0.1, 0.45, 6)
-    by_day = levels[day // 7] * np.where(day % 7 > 4, 0.4, 1.24)
-    hour = np.arange(HOURS) % 24
-    return np.asarray(by_day[np.arange(HOURS) // 24] * (1 + 0.6 * np.cos((hour - 14) / 24 * 2 * np.pi)))
+def weeks(*, log_level: float, spread: float, weekend: float, by_hour: float) -> Intensity:
+    """Weeks of log-normal levels, with a weekly and a daily rhythm."""
+
+    def drawn(rng: np.random.Generator) -> Floats:
+        first = rng.integers(7)
+        day = np.arange(DAYS) + first
+        levels = rng.lognormal(log_level, spread, 6)
+        by_day = levels[day // 7] * np.where(day % 7 > 4, weekend, (7 - 2 * weekend) / 5)
+        hour = np.arange(HOURS) % 24
+        return np.asarray(by_day[np.arange(HOURS) // 24] * (1 + by_hour * np.cos((hour - 14) / 24 * 2 * np.pi)))
+
+    return drawn
 
 
 PROCESSES = (
-    UnevenProcess(name="self-similar on/off", intensity=_on_off),
-    UnevenProcess(name="log-Gaussian, two days", intensity=_log_gaussian),
-    UnevenProcess(name="sessions", intensity=_sessions),
-    UnevenProcess(name="bursts of days", intensity=_bursts),
-    UnevenProcess(name="weekly rhythm", intensity=_weeks),
+    UnevenProcess(name="self-similar on/off", intensity=on_off(sources=6, shape=1.4, mean_h=12.0)),
+    UnevenProcess(name="log-Gaussian, two days", intensity=log_gaussian(correlated_h=48.0, spread=0.6)),
+    UnevenProcess(name="sessions", intensity=sessions(per_day=4.0, shape=1.6, mean_h=30.0, mean=4.5)),
+    UnevenProcess(name="bursts of days", intensity=bursts(per_month=4.0, mean_h=72.0, height=0.65, calm=0.75)),
+    UnevenProcess(name="weekly rhythm", intensity=weeks(log_level=-0.1, spread=0.45, weekend=0.4, by_hour=0.6)),
+)
+TUNING = (
+    UnevenProcess(
+        name="eight on/off sources, H = .7", intensity=on_off(sources=8, shape=1.6, mean_h=24.0), per_day=62.0
+    ),
+    UnevenProcess(
+        name="four on/off sources, short jobs",
+        intensity=on_off(sources=4, shape=1.5, mean_h=8.0),
+        devices=6,
+        per_day=46.0,
+        median_s=1_800.0,
+        log_sd=1.6,
+    ),
+    UnevenProcess(
+        name="log-Gaussian, a day",
+        intensity=log_gaussian(correlated_h=24.0, spread=0.8),
+        devices=12,
+        per_day=58.0,
+        median_s=5_400.0,
+        log_sd=1.1,
+    ),
+    UnevenProcess(name="log-Gaussian, five days", intensity=log_gaussian(correlated_h=120.0, spread=0.4), per_day=58.0),
+    UnevenProcess(
+        name="long sessions",
+        intensity=sessions(per_day=3.0, shape=1.8, mean_h=48.0, mean=5.5),
+        devices=6,
+        per_day=44.0,
+        median_s=2_700.0,
+        log_sd=1.4,
+    ),
+    UnevenProcess(
+        name="short sessions", intensity=sessions(per_day=6.0, shape=1.4, mean_h=12.0, mean=2.8), per_day=46.0
+    ),
+    UnevenProcess(
+        name="rare bursts",
+        intensity=bursts(per_month=2.0, mean_h=96.0, height=0.8, calm=0.8),
+        devices=12,
+        per_day=66.0,
+        median_s=5_400.0,
+        log_sd=1.1,
+    ),
+    UnevenProcess(name="many bursts", intensity=bursts(per_month=9.0, mean_h=48.0, height=0.5, calm=0.7), per_day=56.0),
+    UnevenProcess(
+        name="uneven weeks", intensity=weeks(log_level=-0.045, spread=0.3, weekend=0.2, by_hour=0.8), per_day=58.0
+    ),
+    UnevenProcess(
+        name="very uneven weeks",
+        intensity=weeks(log_level=-0.18, spread=0.6, weekend=0.8, by_hour=0.3),
+        devices=6,
+        per_day=33.0,
+        median_s=7_200.0,
+        log_sd=0.9,
+    ),
+)
+OTHERS = (
+    UnevenProcess(
+        name="five on/off sources, H = .75",
+        intensity=on_off(sources=5, shape=1.5, mean_h=18.0),
+        devices=10,
+        per_day=60.0,
+        median_s=5_400.0,
+        log_sd=1.1,
+    ),
+    UnevenProcess(name="log-Gaussian, three days", intensity=log_gaussian(correlated_h=72.0, spread=0.5), per_day=50.0),
+    UnevenProcess(
+        name="sessions of a day",
+        intensity=sessions(per_day=5.0, shape=1.5, mean_h=24.0, mean=4.6),
+        devices=6,
+        per_day=46.0,
+        median_s=2_700.0,
+        log_sd=1.4,
+    ),
+    UnevenProcess(
+        name="longer bursts", intensity=bursts(per_month=3.0, mean_h=84.0, height=0.75, calm=0.74), per_day=58.0
+    ),
+    UnevenProcess(
+        name="calmer weeks",
+        intensity=weeks(log_level=-0.08, spread=0.4, weekend=0.5, by_hour=0.5),
+        devices=10,
+        per_day=50.0,
+        median_s=7_200.0,
+        log_sd=0.9,
+    ),
 )
