@@ -18,9 +18,11 @@ the figure over all jobs of very many such months. At equal load it is built in 
    skewed, and a month that had less of them shows a smaller error too. The ends of P and L are put together by the
    square-and-add rule (Zou and Donner, Statistics in Medicine 2008).
 
-Months as they fall differ in load, and with it in everything. Over them P(ℓ), L(ℓ) and Σ d(ℓ), as replays at several
-loads ℓ show them, are averaged over log-normal loads ℓ < 1: their mean is the recorded one, their spread follows from
-the recorded days' work by the same batches. The error is that at equal load and that of the mean load, in quadrature.
+Months as they fall differ in load, and at equal load in how unevenly their jobs arrive: months with bursts save more
+time, and have more to save. Over them P(ℓ), L(ℓ) and Σ d(ℓ), as replays at several loads ℓ show them, are averaged over
+log-normal loads ℓ < 1, whose mean is the recorded one and whose spread follows from the recorded days' work by the same
+batches, and over normal levels v: log-odds of P and L at equal load lie higher by v, and completion times by a factor
+e^(v/2). The error is that of the level and that of the mean load, in quadrature.
 
 Several worlds are independent: their variances add, degrees of freedom by Welch and Satterthwaite. A world that is
 shorter than `MIN_DAYS` is one batch itself.
@@ -35,6 +37,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
+from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
@@ -47,14 +50,16 @@ OVERLAP_FREEDOM = 1.5  # degrees of freedom to those of batches that do not over
 
 # Errors of one record are themselves uncertain: half of each variance is the record's own, half is typical.
 TYPICAL_LOAD_ERROR = 0.165  # of the logarithm of a month's load: root mean square of Venus' four virtual clusters
-TYPICAL_STEP = 1.2  # half the width at equal load: root mean square over seven sets of months in tests/sim
+LEVEL_SPREAD = 0.82  # of log-odds at equal load: root mean square over ten sets of months in tests/sim, .62 to 1.28
+COMPLETION_SLOPE = 0.5  # of the logarithm of completion times on the level: mean over the same months, .1 to .9
+TYPICAL_STEP = 1.645 * LEVEL_SPREAD  # half the width at equal load
 LOAD_BATCH_SHARE = 0.13  # of a record: 4 days of a month, as errors of loads are told apart by shorter batches too
-LOAD_QUANTILE = 3.0  # errors on both sides of the recorded load, right for fractional Gaussian noise with H = .8
+LOAD_QUANTILE = 2.25  # errors on both sides of the recorded load: on the same months 2.0 to 2.5 serve alike
 LOAD_SPREAD = 1.6  # errors, the standard deviation of other records' loads over noise with H of .5 to .9
-MIN_LOAD_SPREAD = 0.02
 NEAR_LOAD = 0.06  # in logarithms: a load so near to the world's own adds nothing to it
-MIN_SHARE = 1e-6  # a smaller part has no logarithm worth having
+MIN_SHARE = 1e-6  # a smaller part has no logarithm worth having; averaging over levels doubles it
 LOG_LOADS: Floats = np.linspace(math.log(0.05), 0.0, 121)  # over which shares are averaged: a stable load is below 1
+LEVELS, LEVEL_WEIGHTS = (np.asarray(each)[:, None] for each in hermegauss(5))  # of a standard normal
 
 MIN_SPREAD_DAYS = 5  # fewer single days have no percentiles
 MONTH_DAYS = (28, 31)
@@ -318,7 +323,7 @@ def _part_over_loads(worlds: Sequence[LoadResponse], sign: int, bound: float, su
         return sum(part for part, _ in sums) / sum(weight for _, weight in sums)
 
     middle = mean()
-    if not 2 * MIN_SHARE < middle < bound:
+    if not 4 * MIN_SHARE < middle < bound:
         mean_at_bound = 0.0 if middle < bound else bound
         return _Part(mean=mean_at_bound, low=mean_at_bound, high=mean_at_bound)
     days = sum(len(world.work) for world in worlds)
@@ -357,19 +362,28 @@ class _LoadCurve:
         parts = [float(_part_of(world.at[load], sign, subtract).sum()) for load in loads]
         odds = np.array([_log_odds(part / total, bound) for part, total in zip(parts, totals, strict=True)])
         self._totals = np.exp(_on_lines(np.log(loads), np.log(totals)))
-        self._shares = _from_log_odds(_on_lines(np.log(loads), odds), bound)
-        # 2. The mean load of such periods, and its error.
+        self._odds, self._bound = _on_lines(np.log(loads), odds), bound
+        # 2. The mean load of such periods and its error, and their levels.
         days, mean = len(world.work), float(world.work.mean())
         variance = _variance_by_batches(world.work - mean, max(2, round(LOAD_BATCH_SHARE * days)))
         self.load_error = _with_typical(math.sqrt(variance) / (days * mean), TYPICAL_LOAD_ERROR, days)
-        self._log_load = math.log(world.load)
+        self._log_load, self._levels = math.log(world.load), LEVEL_SPREAD * LEVELS * math.sqrt(MONTH_DAYS[1] / days)
 
     def sums(self, moved: float) -> tuple[float, float]:
-        """Return the part and the denominator, averaged over all loads whose mean logarithm is moved by so much."""
-        spread = max(LOAD_SPREAD * self.load_error, MIN_LOAD_SPREAD)
-        density = np.exp(-0.5 * ((LOG_LOADS - min(self._log_load + moved, 0.0)) / spread) ** 2)
-        weights = density / density.sum() * np.exp(LOG_LOADS) * self._totals  # twice the load: twice the jobs
-        return float(weights @ self._shares), float(weights.sum())
+        """Return the part and the denominator, averaged over all loads whose mean logarithm is moved by so much, and
+        over levels.
+
+        Time lost, which has no bound, is a share of the times with it, as time saved is one of the times without.
+        """
+        middle = min(self._log_load + moved, 0.0)
+        density = np.exp(-0.5 * ((LOG_LOADS - middle) / (LOAD_SPREAD * self.load_error)) ** 2)
+        longer = self._totals * (1.0 + np.exp(self._odds)) if math.isinf(self._bound) else self._totals
+        weights = density / density.sum() * np.exp(LOG_LOADS) * longer  # twice the load: twice the jobs
+        weights = LEVEL_WEIGHTS * np.exp(COMPLETION_SLOPE * self._levels) * weights
+        part = float((weights / (1.0 + np.exp(-self._odds - self._levels))).sum())
+        if math.isinf(self._bound):
+            return part, float(weights.sum()) - part
+        return self._bound * part, float(weights.sum())
 
 
 def _with_typical(error: float, of_months: float, days: int) -> float:
@@ -394,7 +408,3 @@ def _on_lines(x: Floats, y: Floats) -> Floats:
 def _log_odds(mean: float, bound: float) -> float:
     mean = max(mean, MIN_SHARE)
     return math.log(mean) if math.isinf(bound) else math.log(mean / max(bound - mean, MIN_SHARE))
-
-
-def _from_log_odds(odds: Floats, bound: float) -> Floats:
-    return np.asarray(np.exp(odds) if math.isinf(bound) else bound / (1.0 + np.exp(-odds)))

@@ -35,11 +35,11 @@ from interfere.study.engine import Document, Runner
 from interfere.study.engines.catalogue import engine_of
 from interfere.study.whatif_findings import PAYS
 from interfere.testing.schedulers import MODE, USUAL
-from tests.sim.uneven_months import DAYS, OTHERS, PROCESSES, TUNING, UnevenProcess
+from tests.sim.uneven_months import DAYS, OTHERS, PROCESSES, UnevenProcess
 
 QUEUES = ("fifo-easy", "tiresias-first-fit")
 LOADS = (0.5, 0.75, 0.95)
-SETS = {"judged": PROCESSES, "others": OTHERS, "tuning": TUNING}
+SETS = {"usual": PROCESSES, "others": OTHERS}
 BY_NAME = {process.name: process for processes in SETS.values() for process in processes}
 IN_PATHS = str.maketrans(" /", "--")
 RUN_DAYS = 3  # in which the roles are exchanged
@@ -168,7 +168,7 @@ def main() -> None:
     """Print one line for each process and queue."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="where results are kept")
-    parser.add_argument("--processes", choices=SETS, default="judged", help="those of `tests.sim.uneven_months`")
+    parser.add_argument("--processes", choices=SETS, default="usual", help="those of `tests.sim.uneven_months`")
     parser.add_argument("--months", type=int, default=100, help="of each process, which make the true gain")
     parser.add_argument("--judged", type=int, default=60, help="of these, whose intervals are judged")
     parser.add_argument("--workers", type=int, default=1)

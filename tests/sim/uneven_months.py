@@ -5,7 +5,8 @@ deviation). Why they differ: self-similar on/off sources (Willinger et al., 1997
 log-Gaussian intensity whose logarithm is correlated over days, sessions of users of very different length, bursts that
 last for days, and weeks of different levels with a weekly and a daily rhythm.
 
-`PROCESSES` judge intervals, and so do `OTHERS`, which differ in all parameters. Constants were chosen on `TUNING`.
+The form and the constants of the interval over loads were chosen on `PROCESSES`; `OTHERS`, with other parameters,
+judge it.
 """
 
 from collections.abc import Callable
@@ -129,59 +130,6 @@ PROCESSES = (
     UnevenProcess(name="sessions", intensity=sessions(per_day=4.0, shape=1.6, mean_h=30.0, mean=4.5)),
     UnevenProcess(name="bursts of days", intensity=bursts(per_month=4.0, mean_h=72.0, height=0.65, calm=0.75)),
     UnevenProcess(name="weekly rhythm", intensity=weeks(log_level=-0.1, spread=0.45, weekend=0.4, by_hour=0.6)),
-)
-TUNING = (
-    UnevenProcess(
-        name="eight on/off sources, H = .7", intensity=on_off(sources=8, shape=1.6, mean_h=24.0), per_day=62.0
-    ),
-    UnevenProcess(
-        name="four on/off sources, short jobs",
-        intensity=on_off(sources=4, shape=1.5, mean_h=8.0),
-        devices=6,
-        per_day=46.0,
-        median_s=1_800.0,
-        log_sd=1.6,
-    ),
-    UnevenProcess(
-        name="log-Gaussian, a day",
-        intensity=log_gaussian(correlated_h=24.0, spread=0.8),
-        devices=12,
-        per_day=58.0,
-        median_s=5_400.0,
-        log_sd=1.1,
-    ),
-    UnevenProcess(name="log-Gaussian, five days", intensity=log_gaussian(correlated_h=120.0, spread=0.4), per_day=58.0),
-    UnevenProcess(
-        name="long sessions",
-        intensity=sessions(per_day=3.0, shape=1.8, mean_h=48.0, mean=5.5),
-        devices=6,
-        per_day=44.0,
-        median_s=2_700.0,
-        log_sd=1.4,
-    ),
-    UnevenProcess(
-        name="short sessions", intensity=sessions(per_day=6.0, shape=1.4, mean_h=12.0, mean=2.8), per_day=46.0
-    ),
-    UnevenProcess(
-        name="rare bursts",
-        intensity=bursts(per_month=2.0, mean_h=96.0, height=0.8, calm=0.8),
-        devices=12,
-        per_day=66.0,
-        median_s=5_400.0,
-        log_sd=1.1,
-    ),
-    UnevenProcess(name="many bursts", intensity=bursts(per_month=9.0, mean_h=48.0, height=0.5, calm=0.7), per_day=56.0),
-    UnevenProcess(
-        name="uneven weeks", intensity=weeks(log_level=-0.045, spread=0.3, weekend=0.2, by_hour=0.8), per_day=58.0
-    ),
-    UnevenProcess(
-        name="very uneven weeks",
-        intensity=weeks(log_level=-0.18, spread=0.6, weekend=0.8, by_hour=0.3),
-        devices=6,
-        per_day=33.0,
-        median_s=7_200.0,
-        log_sd=0.9,
-    ),
 )
 OTHERS = (
     UnevenProcess(
