@@ -36,7 +36,7 @@ class MatrixPredictor:
         """Return the reason why nothing can be predicted on this device type; empty where predictions are possible."""
         return "" if device_type in self.device_types else f"nothing is known of {device_type}"
 
-    def _on(self, device_type: str) -> Floats:
+    def on_type(self, device_type: str) -> Floats:
         """Return float64[n, n]: the slowdowns on a device type; on the first one where it is another."""
         if self.slowdown.ndim == 2:
             return self.slowdown
@@ -47,7 +47,7 @@ class MatrixPredictor:
         """Return medians and intervals of the pairs; a pair that is NaN in the matrix is abstained from."""
         unknown_domain = "" if batch.allow_extrapolation else self.knows(batch.device_type, batch.mode)
         index = np.array([self.index[job.workload] for job in batch.jobs], dtype=np.int64)
-        median = self._on(batch.device_type)[index[batch.victim], index[batch.neighbour]]
+        median = self.on_type(batch.device_type)[index[batch.victim], index[batch.neighbour]]
         if unknown_domain:
             median = np.full(len(batch), NAN)
         abstains = np.isnan(median).tolist()
@@ -71,7 +71,7 @@ class MatrixPredictor:
             raise UnfitError("no prediction on this device type", value=batch.device_type, remedy=unknown_domain)
         i = [self.index[job.workload] for job in batch.victims]
         j = [self.index[job.workload] for job in batch.neighbours]
-        factor, slowdown = np.exp(self.spread * (quantile - 0.5) / 0.45), self._on(batch.device_type)
+        factor, slowdown = np.exp(self.spread * (quantile - 0.5) / 0.45), self.on_type(batch.device_type)
         return MatrixPrediction(
             victim_slowdown=(slowdown[np.ix_(i, j)] * factor).astype(np.float32),
             neighbour_slowdown=(slowdown[np.ix_(j, i)].T * factor).astype(np.float32),
@@ -115,50 +115,24 @@ def noisy_beliefs(truth: TruthTable, error: float, seed: int) -> MatrixPredictor
     return beliefs_from(truth, np.fmax(truth.table * np.exp(error * z), 1.0), f"truth ± {error:.0%}")
 
 
-def extend_beliefs(beliefs: MatrixPredictor, workloads: Iterable[str], speeds: Mapping[str, float]) -> MatrixPredictor:
-    """Return the same beliefs for device types of different speeds, with a profile of every workload on each type.
+def beliefs_of_types(
+    beliefs: Sequence[MatrixPredictor], workloads: Iterable[str], speeds: Mapping[str, float]
+) -> MatrixPredictor:
+    """Return one predictor of several, each of one device type, with a profile of every workload on each type.
 
-    `speeds`: device type -> its speed. A workload that `beliefs` does not know never shares, but its run time on each
-    device type is known, which deadlines need.
+    `speeds`: device type -> its speed. A workload that no belief knows never shares, but its run time on each device
+    type is known, which deadlines need.
     """
-    names = [name for name in dict.fromkeys([*beliefs.index, *workloads]) if name]
-    known = len(beliefs.index)
-    slowdown = np.full((len(names), len(names)), np.nan)
-    slowdown[:known, :known] = beliefs.slowdown
-    profiles = {
-        (name, device_type): JobProfile(
-            workload=name, device_type=device_type, step_time_s=1.0 / speed, source="replay"
-        )
-        for name in names
-        for device_type, speed in speeds.items()
-    }
-    return replace(
-        beliefs,
-        device_types=tuple(speeds),
-        index={name: k for k, name in enumerate(names)},
-        slowdown=slowdown,
-        profiles=profiles,
-    )
-
-
-def beliefs_of_types(beliefs: Sequence[MatrixPredictor], speeds: Mapping[str, float]) -> MatrixPredictor:
-    """Return one predictor of several, each of one device type; `speeds`: device type -> its speed."""
-    if len(beliefs) == 1:
-        return beliefs[0]
-    names = tuple(dict.fromkeys(name for each in beliefs for name in each.index))
+    names = [name for name in dict.fromkeys([*(name for each in beliefs for name in each.index), *workloads]) if name]
     slowdown = np.full((len(beliefs), len(names), len(names)), np.nan)
     for on_type, each in zip(slowdown, beliefs, strict=True):
         place = [names.index(name) for name in each.index]
         on_type[np.ix_(place, place)] = each.slowdown
+    kinds = tuple(kind for each in beliefs for kind in each.device_types)
     profiles = {
-        (name, kind): replace(profile, step_time_s=1.0 / speeds[kind])
-        for each in beliefs
-        for (name, kind), profile in each.profiles.items()
+        (name, kind): JobProfile(workload=name, device_type=kind, step_time_s=1.0 / speeds[kind], source="replay")
+        for name in names
+        for kind in kinds
     }
-    return replace(
-        beliefs[0],
-        device_types=tuple(kind for each in beliefs for kind in each.device_types),
-        index={name: k for k, name in enumerate(names)},
-        slowdown=slowdown,
-        profiles=profiles,
-    )
+    index = {name: k for k, name in enumerate(names)}
+    return replace(beliefs[0], device_types=kinds, index=index, slowdown=slowdown, profiles=profiles)

@@ -15,7 +15,7 @@ import numpy as np
 
 from interfere.errors import InvalidInputError
 from interfere.records import Device
-from interfere.sim.beliefs import MatrixPredictor, extend_beliefs
+from interfere.sim.beliefs import MatrixPredictor, beliefs_of_types
 from interfere.sim.truth import TruthTable
 from interfere.sim.world import DAY_S, HOUR_S, SimDevice, SimJob, Windows, World
 
@@ -171,8 +171,9 @@ def edge_truth(truth: TruthTable) -> tuple[TruthTable, TruthTable]:
 
 def edge_beliefs(beliefs: MatrixPredictor, workloads: Sequence[str]) -> MatrixPredictor:
     """Return the same beliefs for these workloads at the edge too. `beliefs` must be of one device type."""
-    (device_type,) = beliefs.device_types
-    return extend_beliefs(beliefs, workloads, {device_type: 1.0, edge_type(device_type): EDGE_SPEED})
+    (cloud,) = beliefs.device_types
+    edge = replace(beliefs, device_types=(edge_type(cloud),))
+    return beliefs_of_types((beliefs, edge), workloads, {cloud: 1.0, edge_type(cloud): EDGE_SPEED})
 
 
 def _edge_device(device: Device) -> Device:

@@ -223,12 +223,13 @@ def read_inputs(study: Study, models: StudyModels, *, other_scenarios: bool = Fa
     for name in dict.fromkeys(wanted):
         assumed = [each if name == UNKNOWN_ALONE else assume_unknown(each, names, name) for each in truths]
         believed = [_beliefs(study, table, each, models) for each in assumed]
+        predictors = [predictor for predictor, *_ in believed]
         scenarios.append(
             Scenario(
                 name=name,
                 truth=assumed[0],
                 further_truths=tuple(assumed[1:]),
-                beliefs=beliefs_of_types([predictor for predictor, *_ in believed], speeds),
+                beliefs=predictors[0] if len(truths) == 1 else beliefs_of_types(predictors, names, speeds),
                 measured=tuple(pair for _, measured, _ in believed for pair in measured),
             )
         )

@@ -115,7 +115,8 @@ def check_start(start: Start, on_device: dict[str, list[str]], cluster: Cluster,
         host_devices = {device_id for device_id, job_ids in on_device.items() if host_id in job_ids}
         assert host_devices == set(start.device_ids)
         guest, host = index[job.workload], index[cluster.jobs[host_id].job.workload]
-        assert max(contract.beliefs.slowdown[[guest, host], [host, guest]]) <= contract.max_slowdown * (1 + 1e-6)
+        slowdown = contract.beliefs.on_type(devices[0].device.type)[[guest, host], [host, guest]]
+        assert max(slowdown) <= contract.max_slowdown * (1 + 1e-6)
 
 
 def check_replay(replayed: Replayed) -> None:

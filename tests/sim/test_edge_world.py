@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from interfere.errors import InvalidInputError
@@ -124,5 +125,5 @@ def test_truth_and_beliefs_at_the_edge() -> None:
     assert beliefs.knows(edge_type(TYPE), MODE) == ""
     assert beliefs.knows("other", MODE)
     assert beliefs.profiles["new", edge_type(TYPE)].step_time_s == pytest.approx(1 / EDGE_SPEED)
-    assert math.isnan(beliefs.slowdown[beliefs.index["new"], 0])
+    assert np.isnan(beliefs.slowdown[:, beliefs.index["new"], 0]).all()
     assert [table.device_type for table in edge_truth(USUAL)] == [TYPE, edge_type(TYPE)]
