@@ -116,7 +116,7 @@ def speeds_of(
     reference, *others = truths
     if not others:
         return {}, ""
-    hours: Counter[str] = Counter()
+    hours = dict.fromkeys((job.workload for job in trace.jobs), 0.0)
     for job in trace.jobs:
         hours[job.workload] += job.gpus * job.duration_s if math.isfinite(job.duration_s) else 0.0
     speeds = {each.device_type: relative_speed(each, reference, hours) for each in truths}
