@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from examples.site.arms import Arm, WorkloadCost, steps_of
+from examples.site.arms import CHECKPOINT_S, POLL_S, Arm, WorkloadCost, steps_of
 from examples.site.stream import StreamSettings, stream_of
 from interfere.data.loading import load_table
 from interfere.errors import InterfereError
@@ -61,6 +61,7 @@ def _world(settings: StreamSettings, repetition: int, costs: dict[str, WorkloadC
                 arrival_s=job.arrival_s,
                 gpus=job.gpus,
                 duration_s=costs[job.workload].start_up_s + steps_of(job, costs) * costs[job.workload].step_s,
+                checkpoint_s=CHECKPOINT_S + costs[job.workload].start_up_s,
             )
             for job in jobs
         ),
@@ -73,7 +74,13 @@ def _world(settings: StreamSettings, repetition: int, costs: dict[str, WorkloadC
 def _mean_completion_s(world: World, truth: TruthTable, arm: Arm) -> float:
     none = np.where(np.isnan(truth.table), np.nan, 1.0)
     beliefs = beliefs_from(truth, none, "no slowdown") if arm is Arm.SHARING else true_beliefs(truth)
-    options = SchedulerSettings(predictor=beliefs, profiles=beliefs.profiles, mode=truth.mode, whole_nodes=False)
+    options = SchedulerSettings(
+        predictor=beliefs,
+        profiles=beliefs.profiles,
+        mode=truth.mode,
+        whole_nodes=False,
+        slice_s=POLL_S if RECORDS[arm].rematch else 0.0,
+    )
     try:
         done = replay(world, TableTruth((truth,)), make_scheduler(RECORDS[arm], options))
     except InterfereError:

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from examples.site.__main__ import QUICK
+from examples.site.arms import Arm, WorkloadCost
 from examples.site.core_clock import HIERARCHIES, CoreClock, CoreGroups
+from examples.site.replaying import replayed_means
 from examples.site.report import paired_interval
 from examples.site.stream import SHORTEST_S, stream_of
 from interfere.data.traces import JobTrace, TraceJob, write_trace
@@ -55,6 +57,14 @@ def test_the_interval_is_that_of_paired_differences() -> None:
     assert found.value == pytest.approx(-2.0 / 6.0)
     assert (found.low, found.high) == (pytest.approx((-2.0 - half) / 6.0), pytest.approx((-2.0 + half) / 6.0))
     assert not paired_interval([1.0], [2.0]).has_interval
+
+
+def test_the_replay_knows_every_arm() -> None:
+    names = (*QUICK.workloads, QUICK.gang_workload)
+    costs = {name: WorkloadCost(start_up_s=0.2, step_s=0.01) for name in names}
+    means = replayed_means(replace(QUICK, jobs=20), [0, 1], list(Arm), costs, "cpu")
+    assert all(math.isfinite(value) and value > SHORTEST_S for values in means.values() for value in values)
+    assert sum(means[Arm.OURS]) < sum(means[Arm.SLURM]), "these workloads pause, and nobody shares under slurm"
 
 
 def needs_control_groups() -> None:
