@@ -15,14 +15,14 @@ from interfere.policy.answer.actions import with_members
 from interfere.policy.context import JobCatalogue, PlanningContext
 from interfere.policy.costs.candidates import Candidates, Start, find_candidates
 from interfere.policy.costs.group_tables import GroupTable
-from interfere.policy.costs.job_classes import JobKeys, Seat
+from interfere.policy.costs.job_classes import JobKeys
 from interfere.policy.costs.objectives import Objective
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.custom import SharingRule
 from interfere.policy.rules.memory import DeviceMemory
 from interfere.policy.rules.text import render
 from interfere.policy.schedule.sizes import with_present_sizes
-from interfere.policy.solve.hosts import HostClass, HostPlace, has_groups, host_classes
+from interfere.policy.solve.hosts import HostClass, HostPlace, host_classes
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
 from interfere.records import (
@@ -111,22 +111,11 @@ def _ranked_devices(job: Job, context: PlanningContext) -> list[_RankedDevice]:
         rule = Rule(kind=RuleKind.MULTI_DEVICE_JOB, job_id=job.id, gpus=job.gpus)
         return [_infeasible(device, rule) for device in devices]
     candidates = find_candidates(context)
-    if has_groups(context.snapshot):
-        joins = _joins_by_device(context, candidates)
-        return [
-            _on_empty_device(candidates, context, device) if not device.residents else _joining(job, device, joins)
-            for device in devices
-        ]
-    seat_of = {seat.devices[0].id: (k, seat) for k, members in enumerate(candidates.seat_classes) for seat in members}
-    ranked = []
-    for device in devices:
-        if not device.residents:
-            ranked.append(_on_empty_device(candidates, context, device))
-        elif device.id in seat_of:
-            ranked.append(_beside_resident(candidates, device, *seat_of[device.id]))
-        else:
-            ranked.append(_infeasible(device, _full_rule(job, device)))
-    return ranked
+    joins = _joins_by_device(context, candidates)
+    return [
+        _on_empty_device(candidates, context, device) if not device.residents else _joining(job, device, joins)
+        for device in devices
+    ]
 
 
 def _sort_key(entry: _RankedDevice, promised_to_job: set[str]) -> tuple[bool, bool, float, float]:
@@ -191,18 +180,6 @@ def _on_empty_device(candidates: Candidates, context: PlanningContext, device: D
     return _ranked(candidates, device, rule, start, slowdown=1.0, resident_slowdown=NAN)
 
 
-def _beside_resident(candidates: Candidates, device: Device, seat_class: int, seat: Seat) -> _RankedDevice:
-    table, column = candidates.seat_columns[seat_class]
-    slowdown = float(table.row_slowdown[0, column])
-    resident_slowdown = float(table.column_slowdown[0, column])
-    start, rule = Start(members=(0,), seat=seat_class), table.blocking_rule(0, column)
-    if rule is not None:
-        job_id = candidates.pending[0].id
-        stands_for = (job_id, candidates.seat_classes[seat_class][0].resident.id)
-        rule = with_members(rule, stands_for, (job_id, seat.resident.id))
-    return _ranked(candidates, device, rule, start, slowdown=slowdown, resident_slowdown=resident_slowdown)
-
-
 def _joining(job: Job, device: Device, joins: Mapping[str, _Join]) -> _RankedDevice:
     """Return the ranking of a device whose residents the job would join."""
     join = joins.get(device.id)
@@ -256,7 +233,7 @@ def _ranked(
     return _RankedDevice(ranking=ranking, added_cost=added_cost)
 
 
-# --- beside several residents -----------------------------------------------------------------------------------------
+# --- beside residents ------------------------------------------------------------------------------------------------
 
 
 def _joins_by_device(context: PlanningContext, candidates: Candidates) -> Mapping[str, _Join]:
@@ -289,7 +266,7 @@ def _group_table(
 def _costs_of_join(candidates: Candidates, table: GroupTable, residents: Sequence[int]) -> _Join:
     """Return the slowdowns and costs of the pending job with the given residents of a table."""
     costs = table.evaluate(np.zeros((1, 1), dtype=np.int64), residents)
-    largest, added = float(costs.largest[0]), float(costs.cost.sum())
+    largest, added = float(costs.largest[0]), float(costs.cost.sum() + costs.shared[0])
     return _Join(
         slowdowns=tuple(costs.slowdown[:, 0].tolist()),
         added_cost=added,

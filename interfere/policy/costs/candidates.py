@@ -25,6 +25,8 @@ from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.pair_rules import PairRule, PairRules, RuleGroup
 from interfere.policy.rules.runtime import start_weights
+from interfere.policy.slowdowns import slowdowns_among_residents
+from interfere.policy.solve.hosts import has_groups
 from interfere.records import ActionKind, Device, Job, Rule
 from interfere.sharing_modes import SharingMode
 
@@ -59,7 +61,7 @@ class Candidates:
     seat_columns: tuple[tuple[PairCosts, int], ...]  # of each seat class: its cost table and its column there
     is_min_max: bool  # is the largest cost of a job minimised, not the sum?
     by_priority: bool  # do costs of jobs of higher priority come before all others?
-    resident_floor: float  # largest cost of a resident without neighbour, where that counts; -inf without residents
+    resident_floor: float  # largest cost of a resident as it runs now, where that counts; -inf without residents
 
     @property
     def pending(self) -> tuple[Job, ...]:
@@ -216,15 +218,21 @@ def _resident_tables(
 
 
 def resident_floor(context: PlanningContext) -> float:
-    """Largest cost of a resident without neighbour in a min-max objective; -inf without residents."""
+    """Return the largest cost of a resident as it runs now in a min-max objective; -inf without residents.
+
+    On devices of two seats a neighbour that a resident has already is left aside.
+    """
     if not context.objective.is_min_max:
         return -np.inf
-    floor = -np.inf
+    residents = [(device, job) for device in context.snapshot.devices for job in device.residents]
+    slowdown_of = slowdowns_among_residents(residents, context) if has_groups(context.snapshot) else {}
     jobs_on: dict[str, list[Job]] = {}
-    for device in context.snapshot.devices:
-        jobs_on.setdefault(device.type, []).extend(device.residents)
+    for device, job in residents:
+        jobs_on.setdefault(device.type, []).append(job)
+    floor = -np.inf
     for device_type, jobs in jobs_on.items():
-        times = context.relative_times_on(device_type, jobs)
+        slowdowns = np.nan_to_num([slowdown_of.get(job.id, 1.0) for job in jobs], nan=1.0)
+        times = context.relative_times_on(device_type, jobs) * slowdowns
         costs = context.objective.constant(jobs) + context.objective.rate(jobs) * times
         floor = max(floor, float(costs.max(initial=-np.inf)))
     return floor

@@ -18,16 +18,14 @@ from interfere.matching.problem import (
     PairBound,
     PlacementProblem,
 )
-from interfere.policy.answer.starts import job_objective_cost
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import Candidates, context_of_size, find_candidates
 from interfere.policy.costs.company_lengths import company_lengths
 from interfere.policy.costs.group_tables import GroupCosts, GroupTable
 from interfere.policy.costs.job_classes import JobKeys
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.slowdowns import slowdowns_among_residents
 from interfere.policy.solve.decision_problem import DecisionProblem, Host
-from interfere.policy.solve.hosts import HostClass, has_groups, host_classes
+from interfere.policy.solve.hosts import HostClass, host_classes
 from interfere.policy.solve.listing import GroupList, list_groups
 from interfere.policy.solve.patterns import JobKinds, PatternBuilder, is_linear, use_patterns
 from interfere.records import Job, LevelKind
@@ -235,7 +233,7 @@ class _Builder:
             cost_levels=cost_levels,
             total_cost=cost_levels[0] if len(groups) == 1 else self._cost_level(parts, problem, None),
             largest=np.concatenate([np.full(k, -np.inf), *(part.largest for part in parts)]),
-            floor=self._resident_floor(),
+            floor=max((each.resident_floor for each in self.candidates), default=-np.inf),
             is_min_max=context.objective.is_min_max,
         )
 
@@ -369,22 +367,6 @@ class _Builder:
             self._columns_left -= len(members)
             yield groups_on_host(candidates, members, costs, table, here.residents, block=block, host=host, takes=1)
         self._cut(block, host, 1, listed, room)
-
-    def _resident_floor(self) -> float:
-        """The largest cost of a resident as it runs now in a min-max objective; -inf without residents.
-
-        On devices of two seats a neighbour that a resident has already is left aside.
-        """
-        context = self._context
-        if not has_groups(context.snapshot) or not context.objective.is_min_max:
-            return max((each.resident_floor for each in self.candidates), default=-np.inf)
-        on_devices = [(device, job) for device in context.snapshot.devices for job in device.residents]
-        slowdown_of = slowdowns_among_residents(on_devices, context)
-        floor = -np.inf
-        for device, job in on_devices:
-            slowdown = float(np.nan_to_num(slowdown_of.get(job.id, 1.0), nan=1.0))
-            floor = max(floor, job_objective_cost(job, slowdown, device.type, context))
-        return floor
 
     def _cut(self, block: int, host: int, takes: int, listed: int, largest: int) -> None:
         if listed < largest:

@@ -16,6 +16,26 @@ def ranked(world: World, job: Job, limits: Limits, objective: ObjectiveKind) -> 
     return rank(job, world.snapshot.devices, world.predictor, catalogue(world.resolve), limits, objective)
 
 
+@pytest.mark.parametrize(
+    "objective", [ObjectiveKind.COST, ObjectiveKind.ENERGY, ObjectiveKind.PAIRS_PAST_CAP, ObjectiveKind.MAKESPAN]
+)
+def test_beside_residents_of_devices_with_three_seats_a_job_costs_what_the_plan_says(objective: ObjectiveKind) -> None:
+    """The cost of a device, or of a pair past the cap, is of the group: no job of it has it alone."""
+    compared = 0
+    for seed in range(40):
+        world = World(seed, objective)
+        devices = tuple(replace(device, seats=3) for device in world.snapshot.devices if device.residents)
+        if not devices:
+            continue
+        limits, job = world.snapshot.limits, world.job("x")
+        first = rank(job, devices, world.predictor, catalogue(world.resolve), limits, objective)[0]
+        alone = Snapshot(pending=(job,), devices=devices, limits=limits, objective=objective)
+        if first.feasible:
+            compared += 1
+            assert first.cost == pytest.approx(world.plan(alone).objective_value), seed
+    assert compared > 5
+
+
 @pytest.mark.parametrize("objective", ObjectiveKind)
 @pytest.mark.parametrize("seed", range(40))
 def test_the_planned_device_is_feasible_first_and_what_the_plan_chooses(seed: int, objective: ObjectiveKind) -> None:
