@@ -113,7 +113,7 @@ class Reading(NamedTuple):
     pressed_s: Floats
     stolen_s: Floats  # by the hypervisor
 
-    def __sub__(self, earlier: "Reading") -> "Reading":  # type: ignore[override]
+    def __sub__(self, earlier: "Reading") -> "Reading":
         return Reading(*(late - early for late, early in zip(self, earlier, strict=True)))
 
     @property
@@ -158,12 +158,12 @@ class CoreClock:
     def site_s(self, unix_s: Floats) -> Floats:
         """Return site times of Unix times. float64[n] -> float64[n]."""
         at_s, taken_s = self._samples()
-        return unix_s - at_s[0] - np.interp(unix_s, at_s, taken_s.mean(axis=1))
+        return np.asarray(unix_s - at_s[0] - np.interp(unix_s, at_s, taken_s.mean(axis=1)))
 
     def device_s(self, unix_s: Floats, device: int) -> Floats:
         """Return times of one device's clock. float64[n] -> float64[n]."""
         at_s, taken_s = self._samples()
-        return unix_s - at_s[0] - np.interp(unix_s, at_s, taken_s[:, device])
+        return np.asarray(unix_s - at_s[0] - np.interp(unix_s, at_s, taken_s[:, device]))
 
     def taken_s(self, begin_s: float, end_s: float) -> Floats:
         """Return what others took of each device between two Unix times. float64[cores]."""

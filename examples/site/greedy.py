@@ -12,8 +12,9 @@ from dataclasses import replace
 import interfere.client
 from interfere.client import AloneFallback, PolicyClient
 from interfere.errors import UnavailableError
-from interfere.records import ActionKind, Device, Job, Plan, Snapshot
+from interfere.records import Action, ActionKind, Device, Job, Plan, Snapshot
 from interfere.serving.adapters.slurm import command
+from interfere.sharing_modes import SharingMode
 
 
 class GreedyClient(PolicyClient):
@@ -47,8 +48,17 @@ class GreedyClient(PolicyClient):
                 actions.append(action)
                 continue
             _, host = hosts.pop(best)
-            shared = {"kind": ActionKind.START_SHARED, "device_id": best, "partner_id": host.id}
-            actions.append(replace(action, slowdown=own, partner_slowdown=others, reason="greedy", **shared))
+            actions.append(
+                Action(
+                    kind=ActionKind.START_SHARED,
+                    job_id=action.job_id,
+                    device_id=best,
+                    partner_id=host.id,
+                    slowdown=own,
+                    partner_slowdown=others,
+                    reason="greedy",
+                )
+            )
         return replace(plan, actions=tuple(actions))
 
     def _pair(self, job: Job, host: Job, device: Device, snapshot: Snapshot) -> tuple[float, float]:
@@ -57,7 +67,7 @@ class GreedyClient(PolicyClient):
             [job.workload, host.workload],
             pairs=[(0, 1), (1, 0)],
             device_type=device.type,
-            mode=device.mode,
+            mode=device.mode or SharingMode.TIMESLICE,
             allow_extrapolation=snapshot.limits.allow_extrapolation,
         )
         own, other = map(float, answer.prediction.median)

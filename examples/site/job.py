@@ -40,7 +40,8 @@ def barrier_of(folder: Path, job: str, rank: int, ranks: int) -> Callable[[], An
 
     meeting = folder / f"meeting.{job}.{os.environ.get('SLURM_RESTART_COUNT', '0')}"
     distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
-    return distributed.barrier
+    barrier: Callable[[], Any] = distributed.barrier
+    return barrier
 
 
 def run(workload: str, steps: int, folder: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -15,12 +16,14 @@ import pytest
 from examples.site.__main__ import QUICK
 from examples.site.arms import Arm, WorkloadCost
 from examples.site.core_clock import HIERARCHIES, CoreClock, CoreGroups
+from examples.site.greedy import GreedyClient
 from examples.site.replaying import replayed_means
 from examples.site.report import paired_interval
 from examples.site.stream import SHORTEST_S, stream_of
 from interfere.data.traces import JobTrace, TraceJob, write_trace
 from interfere.errors import UnfitError
 from interfere.profiling.affinity import allowed_cores
+from interfere.records import Device, Job, Snapshot
 from tests.serving.adapters.slurm.conftest import needs_slurm
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +68,34 @@ def test_the_replay_knows_every_arm() -> None:
     means = replayed_means(replace(QUICK, jobs=20), [0, 1], list(Arm), costs, "cpu")
     assert all(math.isfinite(value) and value > SHORTEST_S for values in means.values() for value in values)
     assert sum(means[Arm.OURS]) < sum(means[Arm.SLURM]), "these workloads pause, and nobody shares under slurm"
+
+
+class Predicting(GreedyClient):
+    """A greedy client whose server predicts by a table that the test makes up."""
+
+    slowdowns: ClassVar[dict[tuple[str, str], float]]
+
+    def _pair(self, job: Job, host: Job, device: Device, snapshot: Snapshot) -> tuple[float, float]:
+        names = job.workload, host.workload
+        return self.slowdowns[names], self.slowdowns[names[::-1]]
+
+
+def test_greedy_takes_idle_devices_first_and_then_the_cheapest_host_that_pays() -> None:
+    pending = tuple(Job(id=f"j{k}", workload="new") for k in range(3))
+    hosts = tuple(
+        Device(id=f"d{k}", type="t", residents=(Job(id=f"r{k}", workload=name),)) for k, name in enumerate("ab")
+    )
+    snapshot = Snapshot(pending=pending, devices=(*hosts, Device(id="d2", type="t", seats=1)))
+    client = Predicting("127.0.0.1:1")
+    client.slowdowns = {("new", "a"): 1.5, ("a", "new"): 1.5, ("new", "b"): 1.2, ("b", "new"): 1.2}
+    assert [(a.kind.value, a.device_id, a.partner_id) for a in client.match(snapshot).actions] == [
+        ("start_alone", "d2", ""),
+        ("start_shared", "d1", "r1"),
+        ("start_shared", "d0", "r0"),
+    ]
+    client.slowdowns |= {("new", "a"): 1.9, ("a", "new"): 1.9}  # 2 ÷ 1.9 is below the least joint throughput, 1.15
+    assert [a.kind.value for a in client.match(snapshot).actions] == ["start_alone", "start_shared", "wait"]
+    client.close()
 
 
 def needs_control_groups() -> None:
