@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import fmean
+from typing import NamedTuple
 
 from interfere.records.checks import check, number_violations
 from interfere.timeline.streams import Arbiter, KernelScheduler, RateAllocation, StreamState
@@ -54,17 +55,25 @@ class PriorityGapFillingScheduler(KernelScheduler):
         """Return a scheduler in which no kernel runs yet."""
         return _GapFillingArbiter(self)
 
-    def may_fill(self, high: StreamState, run_s: float, now_s: float) -> bool:
-        """Return whether a kernel of lower priority, predicted to run `run_s`, may start in this gap of `high`."""
+    def may_fill(self, gap: "GapState", run_s: float) -> bool:
+        """Return whether a kernel of lower priority that is predicted to run `run_s` may start in this gap."""
         if self.rule == FillingRule.ANY:
             return True
-        gaps_s, elapsed_s = high.predicted_gaps_s, now_s - high.last_completion_s
-        if gaps_s and max(gaps_s) < self.epsilon_s:
+        if gap.gaps_s and max(gap.gaps_s) < self.epsilon_s:
             return False
         if self.rule == FillingRule.FITS:
-            return bool(gaps_s) and run_s <= fmean(gaps_s) - elapsed_s + ROUNDING_S
-        wait_s = expected_wait_s(gaps_s, elapsed_s, run_s)
-        return wait_s <= ROUNDING_S or high.waited_s + wait_s <= self.wait_budget_frac * high.progress_s
+            return bool(gap.gaps_s) and run_s <= fmean(gap.gaps_s) - gap.elapsed_s + ROUNDING_S
+        wait_s = expected_wait_s(gap.gaps_s, gap.elapsed_s, run_s)
+        return wait_s <= ROUNDING_S or gap.waited_s + wait_s <= self.wait_budget_frac * gap.progress_s
+
+
+class GapState(NamedTuple):
+    """A gap of a stream of high priority, as the planner sees it at one moment."""
+
+    gaps_s: tuple[float, ...]  # measured lengths of this gap, equally likely; empty where none was measured
+    elapsed_s: float  # since the gap began
+    waited_s: float  # how long the stream has waited for others so far
+    progress_s: float  # how long it has run and been in gaps so far
 
 
 def expected_wait_s(gaps_s: Sequence[float], elapsed_s: float, run_s: float) -> float:
@@ -96,10 +105,14 @@ class _GapFillingArbiter:
 
     def _best_filler(self, now_s: float, top_streams: Sequence[StreamState], streams: Sequence[StreamState]) -> int:
         """Return the index of the stream whose next kernel fills the gap best, or -1."""
+        gaps = [
+            GapState(high.predicted_gaps_s, now_s - high.last_completion_s, high.waited_s, high.progress_s)
+            for high in top_streams
+        ]
         candidates = [
             (state.stream.priority, state.predicted_run_s, -state.index)
             for state in streams
-            if state.ready and all(self.mode.may_fill(high, state.predicted_run_s, now_s) for high in top_streams)
+            if state.ready and all(self.mode.may_fill(gap, state.predicted_run_s) for gap in gaps)
         ]
         return -max(candidates)[2] if candidates else -1
 

@@ -1,0 +1,155 @@
+"""A live process that shares a device: its operators run in turns with those of the other members.
+
+Measurement stage: each operator takes a turn of its own, and its run time (CPU time of the thread) and the gap after it
+(wall time) are recorded, for `MEASURED_ROUNDS` steps after the warm-up. Sharing stage: segments of operators take
+turns, and a member that ends one publishes how long the gap after it was. Steps are told by `Session.steps`; a job that
+tells none stays in the measurement stage. Operators that were never measured are tried at once, one a turn.
+
+Laws: the results of a job do not depend on the other members; a process that leaves or dies holds up nobody. Cost: an
+operator that is seen costs some 10 µs of Python, a turn about as much again, so the operators of a job should not be
+much shorter than that.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from enum import IntEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from interfere.errors import InvalidInputError
+from interfere.sharing.device_turns import DeviceMember, device_file
+from interfere.sharing.executed_job import NS, WARM_UP_ROUNDS, find_segment_starts, in_segments
+from interfere.sharing.operator_interception import intercepted_operators
+from interfere.timeline.priority_scheduler import FillingRule, PriorityGapFillingScheduler
+from interfere.timeline.timelines import (
+    MIN_KERNEL_S,
+    KernelIdentity,
+    LaunchKey,
+    PredictionTable,
+    Timeline,
+    TimelineKernel,
+    launch_keys,
+)
+
+MEASURED_ROUNDS = 10  # as many as FIKIT measures (Wu 2023)
+DEFAULT_DEVICE = "device-0"
+Item = TypeVar("Item")
+
+
+class Priority(IntEnum):
+    """The two usual priorities of members."""
+
+    LOW = 0
+    HIGH = 1
+
+
+def find_priority(priority: str | int) -> int:
+    """Return a priority by its name, `high` or `low`, or as the number that it is. Raises InvalidInputError."""
+    if isinstance(priority, int):
+        return priority
+    if priority.upper() not in Priority.__members__:
+        raise InvalidInputError("no such priority", value=priority, remedy="high, low, or a number")
+    return Priority[priority.upper()]
+
+
+class Session:
+    """The membership of this process in a device; a context manager. Operators of this thread alone take turns."""
+
+    def __init__(
+        self,
+        priority: str | int,
+        device: str | Path = DEFAULT_DEVICE,
+        scheduler: PriorityGapFillingScheduler = PriorityGapFillingScheduler(rule=FillingRule.BUDGET),  # noqa: B008
+        *,
+        measured_rounds: int = MEASURED_ROUNDS,
+    ) -> None:
+        path = device if isinstance(device, Path) else device_file(device)
+        self.member = DeviceMember(path, find_priority(priority), scheduler)
+        self._measured_rounds = measured_rounds
+        self._context = ExitStack()
+        self._holds_turn = False
+        self._rounds: list[Timeline] = []
+        self._round: list[TimelineKernel] = []
+        self._operators, self._segments = Counter[KernelIdentity](), Counter[KernelIdentity]()
+        self._key: LaunchKey = (KernelIdentity(name=""), 0)  # of the operator that runs or ran last
+        self._starts, self._inner = frozenset[LaunchKey](), frozenset[LaunchKey]()
+        self._table = PredictionTable(())
+        self._prediction = self._table.unmeasured
+        self._cpu_mark_ns = self._end_ns = 0
+        self._run_s = 0.0
+
+    def __enter__(self) -> Self:
+        self._context.enter_context(self.member)
+        self._context.enter_context(intercepted_operators(self._before_operator, self._after_operator))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._context.__exit__(kind, error, traceback)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the measurement stage is over."""
+        return bool(self._starts)
+
+    def steps(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Return the items, and take each for the start of a step."""
+        for item in items:
+            yield item
+            self.end_step()
+
+    def end_step(self) -> None:
+        """Tell that a step has ended."""
+        if not self.is_measured and self._round:
+            self._rounds.append(Timeline(name="this job", kernels=tuple(self._round)))
+            self._round = []
+            if len(self._rounds) == WARM_UP_ROUNDS + self._measured_rounds:
+                self._end_measurement(self._rounds[WARM_UP_ROUNDS:])
+        self._operators.clear()
+        self._segments.clear()
+
+    def _end_measurement(self, rounds: list[Timeline]) -> None:
+        starts = find_segment_starts(rounds)
+        keys = launch_keys(rounds[-1])
+        following = [*keys[1:], keys[0]]
+        self._inner = frozenset(key for key, next_key in zip(keys, following, strict=True) if next_key not in starts)
+        self._table = PredictionTable([in_segments(measured, starts) for measured in rounds], by_place=True)
+        self._starts, self._rounds = starts, []
+
+    # --- operators ----------------------------------------------------------------------------------------------------
+
+    def _before_operator(self, identity: KernelIdentity) -> None:
+        """Return when the operator may run."""
+        arrived_ns = time.monotonic_ns()
+        if not self.is_measured and self._round:
+            self._round[-1] = self._recorded(gap_s=(arrived_ns - self._end_ns) * NS)
+        self._key = (identity, self._operators[identity])
+        self._operators[identity] += 1
+        if self._holds_turn and self._key in self._starts:
+            self._end_turn()
+        if not self._holds_turn:
+            self._prediction = self._table.predict(identity, self._segments[identity])
+            self._segments[identity] += 1
+            run_s = 0.0 if self._prediction is self._table.unmeasured else self._prediction.run_s
+            self.member.take_turn(run_s)
+            self._holds_turn = True
+        self._cpu_mark_ns = time.thread_time_ns()
+
+    def _after_operator(self) -> None:
+        self._run_s = (time.thread_time_ns() - self._cpu_mark_ns) * NS
+        if not self.is_measured:
+            self._round.append(self._recorded(gap_s=0.0))
+        if self._key not in self._inner:  # the end of a segment, or an operator that was not measured
+            self._end_turn()
+        self._end_ns = time.monotonic_ns()
+
+    def _end_turn(self) -> None:
+        self.member.end_turn(self._prediction.gaps_s)
+        self._holds_turn = False
+
+    def _recorded(self, *, gap_s: float) -> TimelineKernel:
+        return TimelineKernel(identity=self._key[0], duration_s=max(self._run_s, MIN_KERNEL_S), gap_s=gap_s)

@@ -1,0 +1,87 @@
+"""Processes that share a device live: stages, turns, and results that do not depend on the others."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from interfere import sharing
+from interfere.errors import InvalidInputError
+from interfere.sharing.device_turns import DeviceMember
+from interfere.sharing.live import Session
+from interfere.timeline.priority_scheduler import FillingRule, PriorityGapFillingScheduler
+from tests.sharing import sample_workloads
+from tests.sharing.live_members import ForkedMember, spin
+from tests.waiting import wait_until
+
+ANY = PriorityGapFillingScheduler(rule=FillingRule.ANY)
+
+
+def run_session(path: Path, steps: int, priority: str = "high") -> tuple[Session, list[float]]:
+    losses: list[float] = []
+    step = sample_workloads.training(losses).build()
+    with Session(priority, path, measured_rounds=3) as session:
+        for _ in session.steps(range(steps)):
+            step(time.sleep)
+    return session, losses
+
+
+def test_a_session_measures_first_and_then_takes_turns_by_segments(tmp_path: Path) -> None:
+    turns: list[float] = []
+    step = sample_workloads.waiting().build()
+    with Session("high", tmp_path / "core", measured_rounds=3) as session:
+        take_turn = session.member.take_turn
+
+        def count(run_s: float) -> None:
+            turns.append(run_s)
+            take_turn(run_s)
+
+        session.member.take_turn = count  # type: ignore[method-assign]
+        for k, _ in enumerate(session.steps(range(8))):
+            assert session.is_measured == (k >= 5)  # two steps warm up, three are measured
+            step(time.sleep)
+            assert not session.member.holds_turn  # it waits now: the turn is free
+    assert turns[:10] == [0.0] * 10  # unknown operators are tried at once, each by itself
+    assert 3 <= len(turns[10:]) <= 6  # both products of a step are one segment, unless the machine stalls between them
+    assert all(run_s > 0 for run_s in turns[10:])
+
+
+def test_a_job_computes_the_same_in_turns_as_alone(tmp_path: Path) -> None:
+    def busy(member: DeviceMember, report: Callable[[str], None]) -> None:
+        while True:
+            member.take_turn(1e-4)
+            spin(1e-4)
+            member.end_turn(())
+            report("turn")
+
+    alone = run_session(tmp_path / "alone", 8)[1]
+    with ForkedMember(tmp_path / "core", 0, ANY, busy) as other:
+        wait_until(lambda: other.reports)
+        shared = run_session(tmp_path / "core", 8)[1]
+        turns = len(other.reports)
+        wait_until(lambda: len(other.reports) > turns, "the other goes on after the session")
+    assert shared == alone
+
+
+def test_a_job_that_fails_leaves_the_device(tmp_path: Path) -> None:
+    def fail() -> None:
+        step = sample_workloads.failing().build()
+        with Session("high", tmp_path / "core") as session:
+            for _ in session.steps(range(9)):
+                step(time.sleep)
+
+    with pytest.raises(OSError, match="disk"):
+        fail()
+    with DeviceMember(tmp_path / "core", 0, ANY) as member:
+        member.take_turn(0.0)
+        assert member.holds_turn
+
+
+def test_processes_join_by_the_name_of_a_device() -> None:
+    with sharing.join(priority="low", device="test-join") as session:
+        assert (torch.ones(2) + 1).sum().item() == 4
+        assert session.member.priority == 0
+    with pytest.raises(InvalidInputError, match="high, low"):
+        sharing.join(priority="urgent")
