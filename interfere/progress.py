@@ -159,6 +159,13 @@ class Writer:
 
 _writer: Writer | None = None
 _initialised = False
+_listener: Any = None
+
+
+def listen(after_step: Any) -> None:
+    """Call a function without arguments after each step of this process: gap filling learns where steps begin."""
+    global _listener  # noqa: PLW0603 - the one of this process
+    _listener = after_step
 
 
 def step(n: float = 1) -> None:
@@ -169,6 +176,8 @@ def step(n: float = 1) -> None:
         _initialise()
         if _writer is not None:
             _writer.step(n)
+    if _listener is not None:
+        _listener()
 
 
 def wrap(iterable: Iterable[Any]) -> MarkingIterable:

@@ -34,6 +34,7 @@ JOURNEYS = (
     "profiling/test_command.py",
     "profiling/static/test_static_profiler.py",
     "serving/test_dashboard.py",
+    "sharing/test_run.py",
     "soak/",
     "training/publishing/test_mlflow_ui.py",
     "study/replay/test_options.py",

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -23,6 +23,7 @@ from interfere.profiling.programs import started_jobs
 from interfere.profiling.programs.process_tree import start_time
 from interfere.profiling.programs.started_jobs import Ending, JobRecord, NoticeKind
 from interfere.records import NAN
+from interfere.sharing.device_turns import environment_of
 
 app = typer.Typer(add_completion=False)
 GIB = 2.0**30
@@ -40,6 +41,9 @@ def run(
     limit_gib: Annotated[
         float, typer.Option(min=0, help="Hard limit of its host memory, by a control group. 0: none.")
     ] = 0.0,
+    priority: Annotated[
+        str, typer.Option(help="high or low: its PyTorch operators take turns with other such jobs of the device.")
+    ] = "",
     jobs: Annotated[Path, typer.Option(help="Folder of the started jobs of this node.")] = started_jobs.JOBS,
     grace_s: Annotated[float, typer.Option(min=0, help="Seconds between SIGTERM and SIGKILL.")] = 10.0,
 ) -> None:
@@ -62,6 +66,7 @@ def run(
             token=secrets.token_hex(16),
         ),
         grace_s=grace_s,
+        environment=environment_of(priority, device) if priority else {},
     )
     raise typer.Exit(supervised.run(line, limit_gib * GIB or NAN))
 
@@ -73,6 +78,7 @@ class SupervisedJob:
     folder: Path
     record: JobRecord
     grace_s: float
+    environment: dict[str, str] = field(default_factory=dict)  # what the command gets beside that of this process
     _signal: int = 0  # the first that this process was sent
     _offset: int = 0  # of the notices that were read
     _exit_code: int = 0
@@ -126,6 +132,7 @@ class SupervisedJob:
 
         environment = {
             **os.environ,
+            **self.environment,
             started_jobs.TOKEN_VARIABLE: self.record.token,
             progress.SPOOL_VARIABLE: str(self.folder / started_jobs.SPOOL),
         }

@@ -23,6 +23,7 @@ import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -32,6 +33,8 @@ from interfere.progress import open_regular
 from interfere.timeline.priority_scheduler import FillingRule, GapState, PriorityGapFillingScheduler
 from interfere.timeline.streams import MAX_PRIORITY
 
+DEFAULT_DEVICE = "device-0"
+PRIORITY_VARIABLE, DEVICE_VARIABLE = "INTERFERE_SHARING_PRIORITY", "INTERFERE_SHARING_DEVICE"
 MAX_MEMBERS, MAX_GAPS = 16, 16
 LAYOUT_VERSION = 1
 CHECK_S = 0.02  # how late a death is noticed; one check costs a system call
@@ -43,6 +46,26 @@ FUTEX_WAIT, FUTEX_WAKE, ALL = 0, 1, 2**31 - 1
 FUTEX_SYSCALL = {"x86_64": 202, "aarch64": 98, "ppc64le": 221, "s390x": 238, "riscv64": 98}
 NOBODY = -1
 FREE, IN_GAP, WAITING, RUNNING = range(4)  # the states of a member
+
+
+class Priority(IntEnum):
+    """The two usual priorities of members."""
+
+    LOW = 0
+    HIGH = 1
+
+
+def find_priority(priority: str | int) -> int:
+    """Return a priority by its name, `high` or `low`, or as the number that it is. Raises InvalidInputError."""
+    if isinstance(priority, str) and priority.upper() in Priority.__members__:
+        return Priority[priority.upper()]
+    try:
+        number = int(priority)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= MAX_PRIORITY:
+        raise InvalidInputError("no such priority", value=priority, remedy=f"high, low, or 0 to {MAX_PRIORITY}")
+    return number
 
 
 class _Timespec(ctypes.Structure):
@@ -86,6 +109,14 @@ def device_file(device: str) -> Path:
     return folder / f"{device}.turns"
 
 
+def environment_of(priority: str, device: str) -> dict[str, str]:
+    """Return the variables with which a program's Python joins a device by itself. Raises InvalidInputError."""
+    find_priority(priority)
+    startup = str(Path(__file__).parent / "startup")
+    paths = [startup, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {PRIORITY_VARIABLE: priority, DEVICE_VARIABLE: device, "PYTHONPATH": os.pathsep.join(paths)}
+
+
 class DeviceMember:
     """A process that takes turns on a device; a context manager that leaves the device at its end.
 
@@ -96,14 +127,12 @@ class DeviceMember:
     def __init__(
         self,
         path: Path,
-        priority: int,
+        priority: str | int,
         scheduler: PriorityGapFillingScheduler = PriorityGapFillingScheduler(rule=FillingRule.BUDGET),  # noqa: B008
     ) -> None:
-        if not 0 <= priority <= MAX_PRIORITY:
-            raise InvalidInputError("no such priority", value=priority, remedy=f"0 to {MAX_PRIORITY}")
         if platform.machine() not in FUTEX_SYSCALL:
             raise UnfitError("futex has no known number here", value=platform.machine(), remedy="x86_64 or aarch64")
-        self.priority, self.scheduler = priority, scheduler
+        self.priority, self.scheduler = find_priority(priority), scheduler
         self._futex = FUTEX_SYSCALL[platform.machine()]
         self._path = path.resolve()
         if self._path in _joined:  # record locks belong to the process: it would take its own place for a dead one's

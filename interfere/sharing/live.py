@@ -10,17 +10,18 @@ operator that is seen costs some 10 µs of Python, a turn about as much again, s
 much shorter than that.
 """
 
+import atexit
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from interfere.errors import InvalidInputError
-from interfere.sharing.device_turns import DeviceMember, device_file
+from interfere import progress
+from interfere.sharing.device_turns import DEFAULT_DEVICE, DEVICE_VARIABLE, PRIORITY_VARIABLE, DeviceMember, device_file
 from interfere.sharing.executed_job import NS, WARM_UP_ROUNDS, find_segment_starts, in_segments
 from interfere.sharing.operator_interception import intercepted_operators
 from interfere.timeline.priority_scheduler import FillingRule, PriorityGapFillingScheduler
@@ -35,24 +36,7 @@ from interfere.timeline.timelines import (
 )
 
 MEASURED_ROUNDS = 10  # as many as FIKIT measures (Wu 2023)
-DEFAULT_DEVICE = "device-0"
 Item = TypeVar("Item")
-
-
-class Priority(IntEnum):
-    """The two usual priorities of members."""
-
-    LOW = 0
-    HIGH = 1
-
-
-def find_priority(priority: str | int) -> int:
-    """Return a priority by its name, `high` or `low`, or as the number that it is. Raises InvalidInputError."""
-    if isinstance(priority, int):
-        return priority
-    if priority.upper() not in Priority.__members__:
-        raise InvalidInputError("no such priority", value=priority, remedy="high, low, or a number")
-    return Priority[priority.upper()]
 
 
 class Session:
@@ -67,9 +51,10 @@ class Session:
         measured_rounds: int = MEASURED_ROUNDS,
     ) -> None:
         path = device if isinstance(device, Path) else device_file(device)
-        self.member = DeviceMember(path, find_priority(priority), scheduler)
+        self.member = DeviceMember(path, priority, scheduler)
         self._measured_rounds = measured_rounds
         self._context = ExitStack()
+        self._process = os.getpid()  # a child by fork is no member: it runs as if there were no session
         self._holds_turn = False
         self._rounds: list[Timeline] = []
         self._round: list[TimelineKernel] = []
@@ -124,6 +109,8 @@ class Session:
 
     def _before_operator(self, identity: KernelIdentity) -> None:
         """Return when the operator may run."""
+        if os.getpid() != self._process:
+            return
         arrived_ns = time.monotonic_ns()
         if not self.is_measured and self._round:
             self._round[-1] = self._recorded(gap_s=(arrived_ns - self._end_ns) * NS)
@@ -140,6 +127,8 @@ class Session:
         self._cpu_mark_ns = time.thread_time_ns()
 
     def _after_operator(self) -> None:
+        if os.getpid() != self._process:
+            return
         self._run_s = (time.thread_time_ns() - self._cpu_mark_ns) * NS
         if not self.is_measured:
             self._round.append(self._recorded(gap_s=0.0))
@@ -153,3 +142,15 @@ class Session:
 
     def _recorded(self, *, gap_s: float) -> TimelineKernel:
         return TimelineKernel(identity=self._key[0], duration_s=max(self._run_s, MIN_KERNEL_S), gap_s=gap_s)
+
+
+joined: list[Session] = []  # by the environment; one at most
+
+
+def join_from_environment() -> None:
+    """Join the device that the environment names, until this process ends; steps are those of `interfere.progress`."""
+    if PRIORITY_VARIABLE in os.environ and not joined:
+        session = Session(os.environ[PRIORITY_VARIABLE], os.environ.get(DEVICE_VARIABLE, DEFAULT_DEVICE))
+        joined.append(session.__enter__())
+        atexit.register(session.__exit__, None, None, None)
+        progress.listen(session.end_step)

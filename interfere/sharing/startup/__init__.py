@@ -1,0 +1,1 @@
+"""The folder that `interfere run --priority` puts first on the path of the program's Python."""
