@@ -154,6 +154,24 @@ def upgraded(
     return np.maximum(shifted, 0.0), rng
 
 
+def upgraded_by_families(
+    rows: list[tuple[str, str, str, float]], family_of: dict[str, str], seed: int
+) -> tuple[np.ndarray, np.random.Generator]:
+    """Log slowdowns after an upgrade that jobs feel by their families: log s' = a · log s + b + c_families, s' ≥ 1.
+
+    a is .6 or 1.5 and b is -.2 or .2, the same on all devices, c ~ N(0, .15) of each two families.
+    """
+    rng = np.random.default_rng(seed)
+    families = sorted(set(family_of.values()))
+    of_families = {(one, two): rng.normal(0, 0.15) for one in families for two in families}
+    factor, constant = rng.choice([0.6, 1.5]), rng.choice([-0.2, 0.2])
+    shifted = [factor * log_s + constant + of_families[family_of[v], family_of[n]] for _, v, n, log_s in rows]
+    return np.maximum(shifted, 0.0), rng
+
+
+UPGRADES = {"devices and jobs": upgraded, "families": upgraded_by_families}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradeResult:
     """Errors on the pairs that were not reported after an upgrade."""
@@ -164,10 +182,15 @@ class UpgradeResult:
 
 
 def run_upgrade(
-    rows: list[tuple[str, str, str, float]], family_of: dict[str, str], share: float, seed: int
+    rows: list[tuple[str, str, str, float]],
+    family_of: dict[str, str],
+    share: float,
+    seed: int,
+    *,
+    upgrade: str = "devices and jobs",
 ) -> UpgradeResult:
     """Report a random share of the rows once each, as one unnamed reporter; the table holds the old slowdowns."""
-    truth, rng = upgraded(rows, family_of, seed)
+    truth, rng = UPGRADES[upgrade](rows, family_of, seed)
     order = rng.permutation(len(rows))
     reported, others = order[: int(share * len(rows))], order[int(share * len(rows)) :]
     belief = Belief(replace(default_prior(), noise_var=NOISE_OF_TRAINING**2), BeliefState())
