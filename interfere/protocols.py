@@ -1,7 +1,7 @@
 """The seams: small protocols through which packages work together without importing one another."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,3 +94,14 @@ class Predictor(Protocol):
 
         Raises UnfitError for an unknown domain unless the batch allows extrapolation.
         """
+
+
+@runtime_checkable
+class Teaches(Protocol):
+    """A predictor that learns, and knows what a run would teach it."""
+
+    def teaches(
+        self, job: JobProfile, neighbours: Sequence[JobProfile], device_type: str, mode: SharingMode
+    ) -> NDArray[np.float64]:
+        """Return float64[n]: the share of what is not known of the job's pairs with these neighbours that a short run
+        beside each of them would teach."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError
 from interfere.policy.answer.assumed_modes import tell_assumed_modes
-from interfere.policy.answer.merge import all_waiting, merge_plans
-from interfere.policy.answer.starts import group_costs, job_objective_cost, pairings
+from interfere.policy.answer.merge import all_waiting, merge_plans, plan_of_starts
+from interfere.policy.answer.probes import with_probes
+from interfere.policy.answer.starts import job_objective_cost
 from interfere.policy.canonical_order import in_canonical_order, in_order_of
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.group_costs import cost_alone
@@ -101,8 +102,9 @@ def decide(
     # 8. Plan everything that is not promised, holding back starts that would break an accepted deadline.
     declined_jobs = infeasible.declined_jobs(promises.kept_jobs)
     unpromised = _plan_around_deadlines(context, ledger, promises, deadlines, overuse, declined_jobs, sized.resized)
-    # 9. Migrate residents where that gains.
-    new_plan = with_migrations(unpromised.plan, context.subproblem(unpromised.snapshot))
+    # 9. Start probes, and migrate residents where that gains.
+    unpromised_context = context.subproblem(unpromised.snapshot)
+    new_plan = with_migrations(with_probes(unpromised.plan, unpromised_context, promises.kept), unpromised_context)
     new_plan = replace(new_plan, actions=(*new_plan.actions, *stop_actions(sized.resized, context)))
     # 10. Attach grants and expiry times.
     new_plan = _with_expiry(replace(new_plan, actions=with_grants(new_plan.actions, context)), context)
@@ -226,7 +228,10 @@ def _merge(
     rules = ((action, waiting_rules[action.job_id]) for action in waiting.actions)
     reasoned = tuple(replace(action, reason=render(rule), rule=rule) if rule else action for action, rule in rules)
     waiting = replace(waiting, actions=reasoned)
-    plan = merge_plans([new_plan, _promised_plan(promises.kept, context), waiting], context)
+    promised = [promise for promise in promises.kept if promise.action.job_id in context.pending]
+    kept = plan_of_starts([promise.action for promise in promised], context)
+    kept = replace(kept, actions=tuple(map(repeat_action, promised)))
+    plan = merge_plans([new_plan, kept, waiting], context)
     leaving = [action for action in new_plan.actions if action.kind in LEAVING_KINDS]
     leaving += [
         repeat_action(promise)
@@ -234,26 +239,3 @@ def _merge(
         if promise.from_device_id and promise.action.job_id in context.residents
     ]
     return replace(plan, actions=(*plan.actions, *leaving))
-
-
-def _promised_plan(kept: Sequence[Promise], context: PlanningContext) -> Plan:
-    """Return the promised starts of pending jobs as an optimal plan: any plan that keeps them pays their cost."""
-    listed = [promise for promise in kept if promise.action.job_id in context.pending]
-    starts = [promise.action for promise in listed]
-    max_cost = -math.inf
-    for action in starts:
-        for job_id, slowdown in ((action.job_id, action.slowdown), *action.slowdown_of_partners.items()):
-            if job_id in context.jobs and action.device_id in context.devices:
-                device_type = context.devices[action.device_id].type
-                max_cost = max(max_cost, job_objective_cost(context.jobs[job_id], slowdown, device_type, context))
-    cost = sum(group_costs(starts).values(), 0.0)
-    value = max_cost if context.objective.is_min_max else cost
-    return replace(
-        all_waiting((), context),
-        actions=tuple(map(repeat_action, listed)),
-        pairs=pairings(starts),
-        cost=cost,
-        objective_value=value,
-        lower_bound=value,
-        greedy_cost=value,
-    )

@@ -14,18 +14,19 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from interfere.predict.corrected_predictions import CorrectedPredictor
 from interfere.predict.groups.composition import GroupComposition, composition_of
 from interfere.predict.measured import StepTimes
 from interfere.predict.online.base_predictions import BasePredictions, ResolveProfile
 from interfere.predict.online.belief import Belief
-from interfere.predict.online.belief_state import BeliefState
+from interfere.predict.online.belief_state import BeliefState, PairObservation
 from interfere.predict.online.prior import ResidualPrior, default_prior
 from interfere.predict.online.stand_in_profiles import ResolveElsewhere, StandInProfiles
 from interfere.predict.online.unseen_device import JobCoordinates, no_coordinates
 from interfere.predict.online.window_learning import LearningResult, WindowLearner
-from interfere.predict.teaching.probes import ProbeChoice, choose_probes
+from interfere.predict.teaching.probes import ProbeChoice, choose_probes, taught_shares
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Progress, ReporterWeight
 from interfere.sharing_modes import SharingMode
@@ -164,6 +165,20 @@ class OnlineModel:
 
         The model extrapolates for a job that is unlike those of its training: for that the probes are.
         """
+        return choose_probes(self.belief.effects, self._candidate_pairs(job, neighbours, device_type, mode), count)
+
+    def teaches(
+        self, job: JobProfile, neighbours: Sequence[JobProfile], device_type: str, mode: SharingMode
+    ) -> NDArray[np.float64]:
+        """Return float64[n]: the share of what is not known of the job's pairs that a run beside each neighbour would
+        teach."""
+        return taught_shares(self.belief.effects, self._candidate_pairs(job, neighbours, device_type, mode))
+
+    def _candidate_pairs(
+        self, job: JobProfile, neighbours: Sequence[JobProfile], device_type: str, mode: SharingMode
+    ) -> list[tuple[PairObservation, PairObservation]]:
+        """Return the windows that would confirm the model: of the job beside each neighbour, and of it beside the
+        job."""
         places = np.arange(1, len(neighbours) + 1)
         job_places = np.zeros_like(places)
         batch = PairBatch(
@@ -174,8 +189,7 @@ class OnlineModel:
             mode=mode,
         )
         windows = self._corrected.confirming_windows(batch)
-        pairs = list(zip(windows[: len(places)], windows[len(places) :], strict=True))
-        return choose_probes(self.belief.effects, pairs, count)
+        return list(zip(windows[: len(places)], windows[len(places) :], strict=True))
 
     # --- state ------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,10 @@ from interfere.sharing_modes import SharingMode, known_modes
 DEFAULT_MIN_JOINT_THROUGHPUT = 1.15
 DEFAULT_RESIDENT_CAP = 1.5  # a job that runs keeps two thirds of its speed
 DEFAULT_RISK = 0.05  # the interval of every prediction ends at the 5 % and 95 % quantiles
+DEFAULT_PROBE_CAP = 2.0  # slower than that, a job had better run after the other
+DEFAULT_PROBE_RISK = (
+    0.25  # an assumption: of a pair unlike all others only the middle half of the interval is worth much
+)
 MAX_HEADROOM = 0.99  # share of a device's memory; a share of 1 would forbid every pair
 MIN_TIME_BUDGET_S = 0.001  # in less time not even the costs can be computed
 MIN_RISK, MAX_RISK = 0.001, 0.5  # smaller risks cannot be calibrated on the rows there are; at 0.5 the median decides
@@ -105,6 +109,27 @@ class SlowdownLimits:
 
 
 @record
+class ProbeLimits:
+    """Limits on probes: starts beside a job that the model abstains from, for what the run teaches about the pair.
+
+    They take the place of the limits on slowdowns, for a pair without a prediction that these could bound.
+    """
+
+    probe_devices: int = 0  # on which probes may run at a time; 0: a job whose pairs are unknown waits
+    probe_cap: float = DEFAULT_PROBE_CAP  # on the slowdown of either job, extrapolated; the tighter of all caps holds
+    probe_risk: float = DEFAULT_PROBE_RISK  # probability with which a slowdown of a probe may pass a cap
+
+    def __post_init__(self) -> None:
+        bad = number_violations(self, "probe_cap", low=1.0, nan=False)
+        if self.probe_devices < 0:
+            bad.append(refused(self, "probe_devices", "must be ≥ 0", "leave it out for no probes"))
+        if not MIN_RISK <= self.probe_risk <= MAX_RISK:
+            remedy = f"leave it out for {DEFAULT_PROBE_RISK}"
+            bad.append(refused(self, "probe_risk", f"must be in [{MIN_RISK}, {MAX_RISK}]", remedy))
+        check(bad)
+
+
+@record
 class MemoryLimits:
     """Limits on the use of device memory, and the rule for ending a job that exceeds its grant."""
 
@@ -158,6 +183,7 @@ class Limits:
     rematch_running: bool = False  # with `move`: residents and pending jobs are re-paired as one assignment
     move_factor: float = DEFAULT_MOVE_FACTOR  # a move must save more than this times what it costs
     slowdown: SlowdownLimits = in_place(SlowdownLimits)
+    probe: ProbeLimits = in_place(ProbeLimits)
     memory: MemoryLimits = in_place(MemoryLimits)
     timing: TimeLimits = in_place(TimeLimits)
 

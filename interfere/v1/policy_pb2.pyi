@@ -104,6 +104,7 @@ class RuleKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RULE_KIND_CUSTOM: _ClassVar[RuleKind]
     RULE_KIND_DEVICES_RESERVED: _ClassVar[RuleKind]
     RULE_KIND_PLANNED_LATER: _ClassVar[RuleKind]
+    RULE_KIND_PROBE: _ClassVar[RuleKind]
 
 class MemoryBasis(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -241,6 +242,7 @@ RULE_KIND_JOINT_THROUGHPUT: RuleKind
 RULE_KIND_CUSTOM: RuleKind
 RULE_KIND_DEVICES_RESERVED: RuleKind
 RULE_KIND_PLANNED_LATER: RuleKind
+RULE_KIND_PROBE: RuleKind
 MEMORY_BASIS_UNSPECIFIED: MemoryBasis
 MEMORY_BASIS_PEAK: MemoryBasis
 MEMORY_BASIS_GRANT: MemoryBasis
@@ -595,7 +597,7 @@ class Device(_message.Message):
     def __init__(self, id: _Optional[str] = ..., type: _Optional[str] = ..., node: _Optional[str] = ..., memory_bytes: _Optional[float] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., residents: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., pool: _Optional[str] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., windows: _Optional[_Iterable[_Union[Window, _Mapping]]] = ..., price_per_hour: _Optional[float] = ..., power_w: _Optional[float] = ..., seats: _Optional[int] = ..., host_reserve_bytes: _Optional[float] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor", "most_shared_gpus", "promise_deadlines", "grant_patience_s", "grant_tolerance", "guest_ends_first", "min_joint_throughput", "ageing_s", "choosable_modes", "rematch_running", "resident_cap")
+    __slots__ = ("allowed", "max_slowdown", "max_devices", "allow_extrapolation", "risk", "memory_headroom", "misfit_risk", "protected_slowdown", "time_budget_s", "soft_cap", "promise_ttl_s", "slice_s", "move_factor", "most_shared_gpus", "promise_deadlines", "grant_patience_s", "grant_tolerance", "guest_ends_first", "min_joint_throughput", "ageing_s", "choosable_modes", "rematch_running", "resident_cap", "probe_devices", "probe_cap", "probe_risk")
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     MAX_SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     MAX_DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -619,6 +621,9 @@ class Limits(_message.Message):
     CHOOSABLE_MODES_FIELD_NUMBER: _ClassVar[int]
     REMATCH_RUNNING_FIELD_NUMBER: _ClassVar[int]
     RESIDENT_CAP_FIELD_NUMBER: _ClassVar[int]
+    PROBE_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    PROBE_CAP_FIELD_NUMBER: _ClassVar[int]
+    PROBE_RISK_FIELD_NUMBER: _ClassVar[int]
     allowed: _containers.RepeatedScalarFieldContainer[ActionKind]
     max_slowdown: float
     max_devices: int
@@ -642,7 +647,10 @@ class Limits(_message.Message):
     choosable_modes: _containers.RepeatedScalarFieldContainer[SharingMode]
     rematch_running: bool
     resident_cap: float
-    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., soft_cap: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ..., move_factor: _Optional[float] = ..., most_shared_gpus: _Optional[int] = ..., promise_deadlines: _Optional[bool] = ..., grant_patience_s: _Optional[float] = ..., grant_tolerance: _Optional[float] = ..., guest_ends_first: _Optional[bool] = ..., min_joint_throughput: _Optional[float] = ..., ageing_s: _Optional[float] = ..., choosable_modes: _Optional[_Iterable[_Union[SharingMode, str]]] = ..., rematch_running: _Optional[bool] = ..., resident_cap: _Optional[float] = ...) -> None: ...
+    probe_devices: int
+    probe_cap: float
+    probe_risk: float
+    def __init__(self, allowed: _Optional[_Iterable[_Union[ActionKind, str]]] = ..., max_slowdown: _Optional[float] = ..., max_devices: _Optional[int] = ..., allow_extrapolation: _Optional[bool] = ..., risk: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., misfit_risk: _Optional[float] = ..., protected_slowdown: _Optional[float] = ..., time_budget_s: _Optional[float] = ..., soft_cap: _Optional[float] = ..., promise_ttl_s: _Optional[float] = ..., slice_s: _Optional[float] = ..., move_factor: _Optional[float] = ..., most_shared_gpus: _Optional[int] = ..., promise_deadlines: _Optional[bool] = ..., grant_patience_s: _Optional[float] = ..., grant_tolerance: _Optional[float] = ..., guest_ends_first: _Optional[bool] = ..., min_joint_throughput: _Optional[float] = ..., ageing_s: _Optional[float] = ..., choosable_modes: _Optional[_Iterable[_Union[SharingMode, str]]] = ..., rematch_running: _Optional[bool] = ..., resident_cap: _Optional[float] = ..., probe_devices: _Optional[int] = ..., probe_cap: _Optional[float] = ..., probe_risk: _Optional[float] = ...) -> None: ...
 
 class ObjectiveTerm(_message.Message):
     __slots__ = ("kind", "weight")
@@ -723,7 +731,7 @@ class MemoryDemand(_message.Message):
     def __init__(self, needed_bytes: _Optional[float] = ..., basis: _Optional[_Union[MemoryBasis, str]] = ..., known_bytes: _Optional[float] = ..., known_basis: _Optional[_Union[MemoryBasis, str]] = ..., working_set_bytes: _Optional[float] = ...) -> None: ...
 
 class Rule(_message.Message):
-    __slots__ = ("kind", "job_id", "partner_id", "workload", "partner_workload", "device_type", "sharing_mode", "pool", "pools", "action", "decision_id", "detail", "demand", "partner_demand", "capacity_bytes", "device_memory_bytes", "memory_headroom", "oversubscription_ratio", "granule_bytes", "needed_granules", "partner_needed_granules", "capacity_granules", "misfit_probability", "max_misfit_probability", "slowdown", "partner_slowdown", "slowdown_cap", "risk", "priority", "partner_priority", "latency_target_s", "step_time_s", "runtime_s", "partner_runtime_s", "time_left_s", "closes_in_s", "opens_in_s", "checkpoint_s", "gpus", "residents", "max_shared_gpus", "max_devices", "kept_devices", "refused_pairs", "saved_s", "paid_s", "granted_bytes", "used_bytes", "device_used_bytes", "duration_s", "min_joint_throughput", "start_in_s", "custom_rule")
+    __slots__ = ("kind", "job_id", "partner_id", "workload", "partner_workload", "device_type", "sharing_mode", "pool", "pools", "action", "decision_id", "detail", "demand", "partner_demand", "capacity_bytes", "device_memory_bytes", "memory_headroom", "oversubscription_ratio", "granule_bytes", "needed_granules", "partner_needed_granules", "capacity_granules", "misfit_probability", "max_misfit_probability", "slowdown", "partner_slowdown", "slowdown_cap", "risk", "priority", "partner_priority", "latency_target_s", "step_time_s", "runtime_s", "partner_runtime_s", "time_left_s", "closes_in_s", "opens_in_s", "checkpoint_s", "gpus", "residents", "max_shared_gpus", "max_devices", "kept_devices", "refused_pairs", "saved_s", "paid_s", "granted_bytes", "used_bytes", "device_used_bytes", "duration_s", "min_joint_throughput", "start_in_s", "custom_rule", "taught_share")
     KIND_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     PARTNER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -777,6 +785,7 @@ class Rule(_message.Message):
     MIN_JOINT_THROUGHPUT_FIELD_NUMBER: _ClassVar[int]
     START_IN_S_FIELD_NUMBER: _ClassVar[int]
     CUSTOM_RULE_FIELD_NUMBER: _ClassVar[int]
+    TAUGHT_SHARE_FIELD_NUMBER: _ClassVar[int]
     kind: RuleKind
     job_id: str
     partner_id: str
@@ -830,7 +839,8 @@ class Rule(_message.Message):
     min_joint_throughput: float
     start_in_s: float
     custom_rule: str
-    def __init__(self, kind: _Optional[_Union[RuleKind, str]] = ..., job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., workload: _Optional[str] = ..., partner_workload: _Optional[str] = ..., device_type: _Optional[str] = ..., sharing_mode: _Optional[_Union[SharingMode, str]] = ..., pool: _Optional[str] = ..., pools: _Optional[_Iterable[str]] = ..., action: _Optional[_Union[ActionKind, str]] = ..., decision_id: _Optional[str] = ..., detail: _Optional[str] = ..., demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., partner_demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., capacity_bytes: _Optional[float] = ..., device_memory_bytes: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., needed_granules: _Optional[int] = ..., partner_needed_granules: _Optional[int] = ..., capacity_granules: _Optional[int] = ..., misfit_probability: _Optional[float] = ..., max_misfit_probability: _Optional[float] = ..., slowdown: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., slowdown_cap: _Optional[float] = ..., risk: _Optional[float] = ..., priority: _Optional[int] = ..., partner_priority: _Optional[int] = ..., latency_target_s: _Optional[float] = ..., step_time_s: _Optional[float] = ..., runtime_s: _Optional[float] = ..., partner_runtime_s: _Optional[float] = ..., time_left_s: _Optional[float] = ..., closes_in_s: _Optional[float] = ..., opens_in_s: _Optional[float] = ..., checkpoint_s: _Optional[float] = ..., gpus: _Optional[int] = ..., residents: _Optional[int] = ..., max_shared_gpus: _Optional[int] = ..., max_devices: _Optional[int] = ..., kept_devices: _Optional[int] = ..., refused_pairs: _Optional[int] = ..., saved_s: _Optional[float] = ..., paid_s: _Optional[float] = ..., granted_bytes: _Optional[float] = ..., used_bytes: _Optional[float] = ..., device_used_bytes: _Optional[float] = ..., duration_s: _Optional[float] = ..., min_joint_throughput: _Optional[float] = ..., start_in_s: _Optional[float] = ..., custom_rule: _Optional[str] = ...) -> None: ...
+    taught_share: float
+    def __init__(self, kind: _Optional[_Union[RuleKind, str]] = ..., job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., workload: _Optional[str] = ..., partner_workload: _Optional[str] = ..., device_type: _Optional[str] = ..., sharing_mode: _Optional[_Union[SharingMode, str]] = ..., pool: _Optional[str] = ..., pools: _Optional[_Iterable[str]] = ..., action: _Optional[_Union[ActionKind, str]] = ..., decision_id: _Optional[str] = ..., detail: _Optional[str] = ..., demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., partner_demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., capacity_bytes: _Optional[float] = ..., device_memory_bytes: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., needed_granules: _Optional[int] = ..., partner_needed_granules: _Optional[int] = ..., capacity_granules: _Optional[int] = ..., misfit_probability: _Optional[float] = ..., max_misfit_probability: _Optional[float] = ..., slowdown: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., slowdown_cap: _Optional[float] = ..., risk: _Optional[float] = ..., priority: _Optional[int] = ..., partner_priority: _Optional[int] = ..., latency_target_s: _Optional[float] = ..., step_time_s: _Optional[float] = ..., runtime_s: _Optional[float] = ..., partner_runtime_s: _Optional[float] = ..., time_left_s: _Optional[float] = ..., closes_in_s: _Optional[float] = ..., opens_in_s: _Optional[float] = ..., checkpoint_s: _Optional[float] = ..., gpus: _Optional[int] = ..., residents: _Optional[int] = ..., max_shared_gpus: _Optional[int] = ..., max_devices: _Optional[int] = ..., kept_devices: _Optional[int] = ..., refused_pairs: _Optional[int] = ..., saved_s: _Optional[float] = ..., paid_s: _Optional[float] = ..., granted_bytes: _Optional[float] = ..., used_bytes: _Optional[float] = ..., device_used_bytes: _Optional[float] = ..., duration_s: _Optional[float] = ..., min_joint_throughput: _Optional[float] = ..., start_in_s: _Optional[float] = ..., custom_rule: _Optional[str] = ..., taught_share: _Optional[float] = ...) -> None: ...
 
 class Action(_message.Message):
     __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids", "grant_bytes", "accepted", "rule", "partner_ids", "partner_slowdowns", "mode", "planned_start_s", "planned_end_s", "promised_end_s")

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from interfere.client import PolicyClient
 from interfere.commands.profile.probe import app
 from interfere.errors import InvalidInputError
-from interfere.records import JobProfile, Progress
+from interfere.records import ActionKind, Device, Job, JobProfile, Limits, Progress, RuleKind, Snapshot
 from interfere.serving.server import RunningServer
 from tests.models import DEVICE_TYPE, profile
 
@@ -82,3 +82,28 @@ def test_the_command_says_what_each_probe_is_worth(server: RunningServer) -> Non
     assert [each["beside"] in told.stdout for each in document["probes"]] == [True, True]
     nobody = CliRunner().invoke(app, ["nobody", "--target", server.address])
     assert "no profile of workload" in str(nobody.exception)
+
+
+def test_match_starts_a_probe_in_a_sharing_mode_that_the_model_never_saw_and_explains_it(client: PolicyClient) -> None:
+    devices = [
+        Device(id=f"on {name}", type=DEVICE_TYPE, mode="mps", residents=(Job(id=f"r {name}", workload=name),))
+        for name in ("gemm", "infer")
+    ]
+
+    def asked(snapshot_id: str, **limits: object) -> Snapshot:
+        pending = (Job(id="j", workload="train"),)
+        chosen = Limits.of(**limits)
+        return Snapshot(snapshot_id=snapshot_id, pending=pending, devices=tuple(devices), limits=chosen, now_s=50.0)
+
+    (waits,) = client.match(asked("1")).actions
+    assert waits.kind is ActionKind.WAIT
+    plan = client.match(asked("2", probe_devices=2, probe_cap=3.0))
+    (probe,) = plan.actions
+    assert (probe.kind, probe.rule and probe.rule.kind) == (ActionKind.START_SHARED, RuleKind.PROBE)
+    assert probe.rule is not None
+    assert 0.0 < probe.rule.taught_share <= 1.0
+    assert probe.promised_by_s > 50.0
+    explanation = client.explain(plan.decision_id, "j")
+    assert explanation.action.reason == probe.reason
+    (again,) = client.match(asked("3", probe_devices=2, probe_cap=3.0)).actions
+    assert again.device_id == probe.device_id, "the probe is promised"

@@ -3,11 +3,13 @@
 Law: the merged lower bound is valid, because each subproblem's lower bound is valid for its own jobs.
 """
 
+import math
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from interfere.policy.answer.actions import MAX_REFUSALS
+from interfere.policy.answer.starts import group_costs, job_objective_cost, pairings
 from interfere.policy.context import PlanningContext
 from interfere.policy.rules.text import render
 from interfere.records import Action, ActionKind, LevelKind, Plan, PlanLevel, Rule, SolveStatus
@@ -59,6 +61,27 @@ def _combined(one: PlanLevel, other: PlanLevel) -> PlanLevel:
     combine = max if one.kind is LevelKind.MAX_COST else operator.add
     value, bound = combine(one.value, other.value), combine(one.lower_bound, other.lower_bound)
     return replace(one, value=value, lower_bound=bound)
+
+
+def plan_of_starts(starts: Sequence[Action], context: PlanningContext) -> Plan:
+    """Return starts that are decided elsewhere as an optimal plan: any plan that keeps them pays their cost."""
+    max_cost = -math.inf
+    for action in starts:
+        for job_id, slowdown in ((action.job_id, action.slowdown), *action.slowdown_of_partners.items()):
+            if job_id in context.jobs and action.device_id in context.devices:
+                device_type = context.devices[action.device_id].type
+                max_cost = max(max_cost, job_objective_cost(context.jobs[job_id], slowdown, device_type, context))
+    cost = sum(group_costs(starts).values(), 0.0)
+    value = max_cost if context.objective.is_min_max else cost
+    return replace(
+        all_waiting((), context),
+        actions=tuple(starts),
+        pairs=pairings(starts),
+        cost=cost,
+        objective_value=value,
+        lower_bound=value,
+        greedy_cost=value,
+    )
 
 
 def all_waiting(job_ids: Iterable[str], context: PlanningContext, rule: Rule | None = None) -> Plan:

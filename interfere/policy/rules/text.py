@@ -122,7 +122,14 @@ def _unknown_device_type(rule: Rule) -> str:
 
 def _novel_pair(rule: Rule) -> str:
     novel = f"{rule.workload} beside {rule.partner_workload} is unlike all that the model learned from"
-    return novel if rule.refused_pairs is not None else f"{novel}: measure this pair first, or set allow_extrapolation"
+    remedy = "measure this pair first, allow probes (probe_devices), or set allow_extrapolation"
+    return novel if rule.refused_pairs is not None else f"{novel}: {remedy}"
+
+
+def _probe(rule: Rule) -> str:
+    sides = f"{rule.slowdown:.2f} × for {rule.job_id}, {rule.partner_slowdown:.2f} × for {rule.partner_id}"
+    taught = f"teaches {rule.taught_share:.0%} of what is not known of {rule.workload}"
+    return f"probe: a run beside {rule.partner_workload} {taught} ({sides}, extrapolated)"
 
 
 def _misfit_risk(rule: Rule) -> str:
@@ -296,6 +303,7 @@ _SENTENCES: dict[RuleKind, Callable[[Rule], str]] = {
     RuleKind.NO_ALLOWED_ACTION: lambda _: "no allowed action fits it",
     RuleKind.DEVICE_FREE: lambda _: "a device is free",
     RuleKind.LEAST_COST: _least_cost,
+    RuleKind.PROBE: _probe,
     RuleKind.PROMISED: lambda rule: f"promised by decision {rule.decision_id}",
     RuleKind.MIGRATION_GAIN: _migration_gain,
     RuleKind.PREEMPTED: _preempted,

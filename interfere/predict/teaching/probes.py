@@ -36,6 +36,16 @@ class ProbeChoice:
     probes: tuple[ChosenProbe, ...]
 
 
+def taught_shares(effects: Effects, pairs: Sequence[tuple[PairObservation, PairObservation]]) -> Floats:
+    """Return float64[c]: the share of what is not known of all candidates that a probe beside each would remove.
+
+    `pairs` as in `choose_probes`.
+    """
+    unknown = _unknown(effects, pairs)
+    weight = unknown.slopes**2
+    return unknown.gain(weight) / _squared_error(unknown, weight)
+
+
 def choose_probes(
     effects: Effects, pairs: Sequence[tuple[PairObservation, PairObservation]], count: int
 ) -> ProbeChoice:
