@@ -3,31 +3,11 @@
 import numpy as np
 
 from interfere.matching.formulation import Formulation
+from interfere.matching.lookup import GroupLookup
 from interfere.matching.patterns import NO_KIND, PatternCosts, Patterns
 from interfere.matching.problem import NOBODY, WAITS, Ints, Placement
 
 Group = tuple[int, int, list[int]]  # its pattern, -1 of a job alone on a device; its host; job classes by place
-
-
-class PatternLookup:
-    """Finds a pattern by a hash: the sum of a random number for its host and one for each of its job kinds."""
-
-    def __init__(self, patterns: Patterns, hosts: int) -> None:
-        rng = np.random.default_rng(0)
-        kinds = int(patterns.kind.max(initial=-1)) + 1
-        self.kind_key, self.host_key = (np.append(rng.integers(-(2**40), 2**40, n), 0) for n in (kinds, hosts))
-        keys = self.host_key[patterns.host]
-        for column in patterns.members.T:
-            keys = keys + self.kind_key[column]
-        self._order = np.argsort(keys)
-        self._keys = keys[self._order]
-
-    def find(self, keys: Ints) -> Ints:
-        """Return int64[n]: the pattern of each key, -1 where no pattern has this key."""
-        if not len(self._keys):
-            return np.full(len(keys), -1, dtype=np.int64)
-        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        return np.where(self._keys[at] == keys, self._order[at], -1)
 
 
 def insert_jobs(
@@ -39,7 +19,7 @@ def insert_jobs(
     """Add each waiting job to the group where it adds the least cost, in place; return False where a job fits none."""
     patterns = formulation.problem.patterns
     assert patterns is not None
-    lookup, width = PatternLookup(patterns, len(formulation.problem.supply)), patterns.members.shape[1]
+    lookup, width = GroupLookup.of_patterns(patterns, len(formulation.problem.supply)), patterns.members.shape[1]
     for job in waiting:
         keys = np.array(
             [lookup.host_key[host] + lookup.kind_key[patterns.kind[jobs]].sum() for _, host, jobs in groups]
@@ -63,7 +43,7 @@ def groups_of(formulation: Formulation, counts: Ints) -> tuple[list[Group], list
     problem, rows = formulation.problem, formulation.pattern_of_columns()
     patterns = problem.patterns
     assert patterns is not None
-    lookup = PatternLookup(patterns, len(problem.supply))
+    lookup = GroupLookup.of_patterns(patterns, len(problem.supply))
     groups: list[Group] = []
     waiting: list[int] = []
     for column in np.flatnonzero(counts).tolist():
@@ -73,7 +53,7 @@ def groups_of(formulation: Formulation, counts: Ints) -> tuple[list[Group], list
             jobs = formulation.places_of(column)
         elif host != WAITS and (len(jobs) > 1 or not problem.is_empty[host]):  # a group found elsewhere
             jobs = _by_kind(patterns, jobs)
-            row = int(lookup.find(lookup.host_key[[host]] + lookup.kind_key[patterns.kind[jobs]].sum())[0])
+            row = lookup.find_group(host, patterns.kind[jobs])
         for _ in range(int(counts[column])):
             if host == WAITS:
                 waiting += jobs

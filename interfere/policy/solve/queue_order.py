@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from interfere.matching.lookup import GroupLookup
 from interfere.matching.problem import NOBODY, WAITS, Placement
 from interfere.policy.solve.decision_problem import DecisionProblem
-from interfere.policy.solve.greedy import ColumnLookup
 from interfere.records import Job
 
 EQUAL = 1e-12  # relative: the same sum in another order
@@ -31,7 +31,7 @@ class _Exchange:
 
     def __init__(self, decision: DecisionProblem, placement: Placement, queue: Sequence[Job]) -> None:
         self._decision, self._problem = decision, decision.problem
-        self._lookup = ColumnLookup(decision.problem)
+        self._lookup = GroupLookup.of_columns(decision.problem)
         self._counts = Counter(dict(zip(placement.column.tolist(), placement.count.tolist(), strict=True)))
         self._position = {job.id: k for k, job in enumerate(queue)}
         self._members = [members for candidates in decision.candidates for members in candidates.job_classes]
@@ -108,7 +108,7 @@ class _Exchange:
         """The column with one job of another class in it; None where that is not allowed or costs more."""
         problem, jobs = self._problem, self._jobs(column)
         jobs.remove(late)
-        new = self._lookup.find(int(problem.host[column]), [*jobs, early])
+        new = self._lookup.find_group(int(problem.host[column]), [*jobs, early])
         if new < 0 or problem.takes[new] > problem.takes[column]:
             return None
         pairs = zip(self._costs(new), self._costs(column), strict=True)
