@@ -56,7 +56,11 @@ def predict_pairs(state: ServedState, query: PairQuery) -> PairAnswer:
     extrapolate = query.allow_extrapolation
     asked = dict.fromkeys(victim.tolist() + neighbour.tolist())  # other jobs of the request need no answer
     lookups = {k: state.profile_of_ref(query.jobs[k], device_type, extrapolate=extrapolate) for k in asked}
-    prediction = _predict_known(state.predictor, query, device_type, lookups, victim, neighbour)
+    predictor = state.predictor_of(query.metric)
+    if has_groups and predictor is not state.predictor:
+        remedy = "ask for pairs: latencies beside several neighbours were never measured"
+        raise InvalidInputError("no latencies of groups are predicted", value=query.metric, remedy=remedy)
+    prediction = _predict_known(predictor, query, device_type, lookups, victim, neighbour)
     if has_groups:
         groups = [[lookups[k][0] for k in entry] for entry in entries]
         shares = [total_memory_share(group, query.device_memory_bytes) for group in groups]

@@ -175,7 +175,7 @@ class PolicyCore:
             created_at=manifest.created_at,
             workloads=manifest.workloads,
             domains=tuple(
-                ModelDomain(device_type=d.device_type, mode=d.mode, metric=d.metric) for d in manifest.domains
+                ModelDomain(device_type=d.device_type, mode=d.mode, metric=d.metric) for d in self.state.model.domains
             ),
             calibrated=manifest.intervals.calibrated,
             trained_on=tuple(

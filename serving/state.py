@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from interfere.errors import InterfereError, InvalidInputError, ModelError
+from interfere.errors import InterfereError, InvalidInputError, ModelError, Violation
 from interfere.features.pair import FeatureEncoder
 from interfere.policy.context import ProfileLookup
 from interfere.predict.acceptance.goldens import read_goldens, replay_goldens
 from interfere.predict.acceptance.score import Case
 from interfere.predict.encoded_jobs import EncodedJobs
-from interfere.predict.manifest import REMEDY, Manifest
+from interfere.predict.manifest import REMEDY, Domain, Manifest
 from interfere.predict.measured import MeasuredPredictor, read_measured_table
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.prior import read_prior
@@ -24,6 +24,7 @@ from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
 from interfere.records import Job, JobProfile, JobRef, Progress
+from interfere.records.checks import METRICS
 from interfere.serving.learning.log_fold import LearnedState
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.profiles import StoredProfiles
@@ -46,6 +47,8 @@ class ServedModel:
     folder: Path
     check_encodable: Callable[[JobProfile], None]  # raises InvalidInputError
     encoded_jobs: EncodedJobs  # the cache of `predictor`
+    latencies: Mapping[str, Predictor]  # by metric: of the latencies of services, without online correction
+    domains: tuple[Domain, ...]  # of the model and of those of latencies
 
     def catalogue(self, stored: StoredProfiles, before: ProfileCatalogue | None = None) -> ProfileCatalogue:
         """Return the catalogue of the model's own and of the stored profiles. Profiles that the model cannot predict
@@ -91,6 +94,7 @@ def _load(folder: Path, accepted: Collection[str]) -> ServedModel:
     step_times = {key: profile.step_time_s for key, profile in model.profiles.items()}
     predictor = MeasuredPredictor(model, measured, step_times, feasibility=model.feasibility)
     prior = read_prior(folder)
+    latencies = {metric: _latencies(folder / metric, digest) for metric, digest in model.manifest.latencies.items()}
     return ServedModel(
         predictor=predictor,
         manifest=model.manifest,
@@ -108,8 +112,22 @@ def _load(folder: Path, accepted: Collection[str]) -> ServedModel:
         ),
         folder=folder,
         check_encodable=model.check_encodable,
+        latencies={metric: predictor for metric, (predictor, _) in latencies.items()},
+        domains=(*model.manifest.domains, *(each for _, known in latencies.values() for each in known)),
         encoded_jobs=model.encoded_jobs,
     )
+
+
+def _latencies(folder: Path, digest: str) -> tuple[Predictor, tuple[Domain, ...]]:
+    """Return the model of a latency metric of services, and its domains.
+
+    Raises ModelError for another model than that of the digest.
+    """
+    model = load_model(folder, FeatureEncoder(), {digest})
+    replay_goldens(*read_goldens(folder), model, model.profiles)
+    step_times = {key: profile.step_time_s for key, profile in model.profiles.items()}
+    measured = read_measured_table(folder, model.manifest)
+    return MeasuredPredictor(model, measured, step_times, feasibility=model.feasibility), model.manifest.domains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +142,19 @@ class ServedState:
     def predictor(self) -> OnlineModel:
         """The model with what was learned."""
         return self.learned.model
+
+    def predictor_of(self, metric: str) -> Predictor:
+        """Return what predicts the slowdown of a metric. Raises InvalidInputError where the model knows none."""
+        if metric in ("", METRICS[0]):
+            return self.predictor
+        if metric in self.model.latencies:
+            return self.model.latencies[metric]
+        known = ", ".join((METRICS[0], *self.model.latencies))
+        remedy = f"ask for {known}; for latencies of services train on a table that holds such rows"
+        violation = Violation(
+            field="metric", what="is not predicted by the served model", value=repr(metric[:40]), remedy=remedy
+        )
+        raise InvalidInputError.from_violations([violation])
 
     @property
     def version(self) -> str:

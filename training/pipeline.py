@@ -4,19 +4,22 @@ Nothing is published, and no alias moves, before every check has passed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from interfere.errors import ModelError
+from interfere.errors import ModelError, UnfitError
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.groups import GroupComposition
 from interfere.predict.manifest import read_manifest
+from interfere.protocols import PairEncoder
+from interfere.records.checks import METRICS
 from interfere.study.engine import Engine, Runner
 from interfere.time_left import TimeLeft
 from interfere.training.beliefs.publish import BeliefComparison, with_beliefs
 from interfere.training.beliefs.table_belief import read_table_beliefs
 from interfere.training.campaigns import align_campaigns, alignment_texts
 from interfere.training.dataset import (
+    METRIC,
     Dataset,
     Pair,
     SourceTables,
@@ -44,6 +47,7 @@ from interfere.training.models.protocols import ModelSettings
 from interfere.training.publishing import model_registry
 from interfere.training.publishing.model_registry import ModelVersion
 from interfere.training.publishing.publication import (
+    Publication,
     build_publication,
     publish,
     require_replaceable,
@@ -60,6 +64,7 @@ from interfere.training.tuning import FoundSettings, tuned_models
 MIN_DOMAIN_ROWS = 20  # ordered pairs of a device type and mode: as many calibrate a new device type
 AFTER_FITS = ("groups", "export", "record")  # tasks that follow the fits of models
 FAST_MODEL = "gbdt"  # tells which table helps: as good as the champion for that, and fitted in a second
+LATENCY_METRICS = tuple(metric for metric in METRICS if metric != METRIC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +184,16 @@ def train(
         warnings=warnings,
         notice=notice,
         measured_pairs=measured_pairs,
+        latencies=latency_publications(
+            source,
+            encoder,
+            models,
+            held_out=held_out,
+            seed=seed,
+            runner=runner,
+            notice=notice,
+            measured_pairs=measured_pairs,
+        ),
     )
 
     clock.finish("export", "exported and checked")
@@ -245,6 +260,46 @@ def train(
         tables=tables_effect,
         compositions=compositions,
     )
+
+
+def latency_publications(
+    source: SourceTables,
+    encoder: PairEncoder,
+    models: Mapping[str, ModelSettings],
+    *,
+    held_out: frozenset[Pair] = frozenset(),
+    seed: int,
+    runner: Runner,
+    notice: str = "",
+    measured_pairs: bool = True,
+) -> dict[str, Publication]:
+    """Return, for each latency metric of which the tables hold enough rows, the publication of its best model.
+
+    No pair of `held_out` is fitted. A metric with too few rows is left out, and reported where it has any.
+    """
+    publications = {}
+    for metric in LATENCY_METRICS:
+        rows = sum(pair.metric == metric for table in source.tables for pair in table.ok_pairs)
+        if not rows:
+            continue
+        try:
+            measured, held_out_set = hold_out(build_dataset(source.tables, encoder, metric=metric), held_out)
+            require_min_pairs(measured)
+            dataset, _ = align_campaigns(measured)
+            runner.say(f"{metric}: {len(dataset)} rows of services")
+            inside = replace(runner.inside(metric), clock=None)
+            candidates = train_candidates(dataset, held_out_set, models, seed=seed, runner=inside)
+        except UnfitError as error:
+            runner.say(f"{metric} is not learned from {rows} rows: {error.what} ({error.value})")
+            continue
+        told = ", ".join(
+            f"{split} {scores.mae:.4f}" for split, name, scores in candidates.scores if name == candidates.champion
+        )
+        runner.say(f"{metric}: best model {candidates.champion}, MAE of speed {told}")
+        publications[metric] = build_publication(
+            candidates, source, encoder, notice=notice, measured_pairs=measured_pairs
+        )
+    return publications
 
 
 def _training_clock(

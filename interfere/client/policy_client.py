@@ -160,6 +160,7 @@ class PolicyClient:
         mode: SharingMode = SharingMode.TIMESLICE,
         device_memory_bytes: float = NAN,
         allow_extrapolation: bool = False,
+        metric: str = "",
     ) -> PairAnswer:
         """Return the predicted slowdown of each ordered pair (victim, neighbour) of indices into `jobs`; without
         `pairs`, of all pairs of different jobs.
@@ -167,6 +168,7 @@ class PolicyClient:
         A longer entry (victim, neighbour, neighbour, ...) asks for the victim's slowdown beside several neighbours at
         once. Such an answer is composed of the answers for its pairs, and its source says so. A pair that cannot be
         predicted abstains with a reason. An empty device type stands for the only device type that the model knows.
+        `metric`: whose slowdown, that of a step where empty; of services latency_p50 or latency_p99.
         """
         query = PairQuery(
             jobs=_refs(jobs),
@@ -175,6 +177,7 @@ class PolicyClient:
             mode=mode,
             device_memory_bytes=device_memory_bytes,
             allow_extrapolation=allow_extrapolation,
+            metric=metric,
         )
         request = to_proto(query, pb.PredictSlowdownsRequest)
         request.columnar = True  # a server that does not know it answers with messages

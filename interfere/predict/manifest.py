@@ -16,6 +16,7 @@ from interfere.predict.feasibility import Feasibility
 from interfere.predict.graphs.matrix_limit import UNSTATED, MatrixLimit
 from interfere.predict.groups.composition import GroupComposition, composition_from_json
 from interfere.predict.intervals import Intervals
+from interfere.records.checks import METRICS
 from interfere.sharing_modes import SharingMode, parse_sharing_mode
 
 FORMAT = 4
@@ -58,6 +59,7 @@ class Manifest:
     selected_by: str  # "gate" (the champion rule selected the model) or "request" (the user named the model)
     trained_on: tuple[Mapping[str, Any], ...]
     compositions: Mapping[tuple[str, SharingMode], GroupComposition]  # by device type, mode; where groups were measured
+    latencies: Mapping[str, str]  # by metric: digest of the model of this latency of services, in a folder of that name
 
 
 def read_manifest(folder: Path, fingerprint: str, accepted: Collection[str] = ()) -> Manifest:
@@ -200,6 +202,9 @@ def _parse(document: Mapping[str, Any]) -> Manifest:
         compositions={
             (each["device_type"], parse_sharing_mode(each["mode"])): composition_from_json(each["composition"])
             for each in document.get("groups", ())
+        },
+        latencies={
+            metric: str(document["latencies"][metric]) for metric in METRICS if metric in document.get("latencies", ())
         },
     )
 

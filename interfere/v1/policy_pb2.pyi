@@ -393,7 +393,7 @@ class OrderedPair(_message.Message):
     def __init__(self, victim: _Optional[int] = ..., neighbour: _Optional[int] = ..., further: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PredictSlowdownsRequest(_message.Message):
-    __slots__ = ("jobs", "pairs", "device_type", "mode", "device_memory_bytes", "allow_extrapolation", "columnar")
+    __slots__ = ("jobs", "pairs", "device_type", "mode", "device_memory_bytes", "allow_extrapolation", "columnar", "metric")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     PAIRS_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -401,6 +401,7 @@ class PredictSlowdownsRequest(_message.Message):
     DEVICE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     ALLOW_EXTRAPOLATION_FIELD_NUMBER: _ClassVar[int]
     COLUMNAR_FIELD_NUMBER: _ClassVar[int]
+    METRIC_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobRef]
     pairs: _containers.RepeatedCompositeFieldContainer[OrderedPair]
     device_type: str
@@ -408,7 +409,8 @@ class PredictSlowdownsRequest(_message.Message):
     device_memory_bytes: float
     allow_extrapolation: bool
     columnar: bool
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobRef, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[OrderedPair, _Mapping]]] = ..., device_type: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., device_memory_bytes: _Optional[float] = ..., allow_extrapolation: _Optional[bool] = ..., columnar: _Optional[bool] = ...) -> None: ...
+    metric: str
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobRef, _Mapping]]] = ..., pairs: _Optional[_Iterable[_Union[OrderedPair, _Mapping]]] = ..., device_type: _Optional[str] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., device_memory_bytes: _Optional[float] = ..., allow_extrapolation: _Optional[bool] = ..., columnar: _Optional[bool] = ..., metric: _Optional[str] = ...) -> None: ...
 
 class PairPrediction(_message.Message):
     __slots__ = ("victim", "neighbour", "median", "lower", "upper", "feasibility", "source", "reason", "further")

@@ -13,7 +13,7 @@ from interfere.predict.manifest import read_manifest
 from interfere.store.store import SqliteStore
 from interfere.training.pipeline import train
 from interfere.training.publishing.model_registry import MODEL, champion_folder, promote
-from interfere.training.publishing.tracking import mlflow_connection
+from interfere.training.publishing.tracking import HEADLINE, mlflow_connection
 from interfere.training.retrain import RetrainOutcome, retrain
 from tests.training.cheap_models import CHEAP_MODELS
 
@@ -45,7 +45,11 @@ def test_the_named_model_is_published_registered_and_kept_through_retraining(
     with mlflow_connection(work):
         client = mlflow.MlflowClient()
         assert client.get_model_version(MODEL, str(named.registered)).tags["model"] == "mean"
+        shown = client.get_registered_model(MODEL).description
+        metrics = client.get_run(named.run_id).data.metrics
         parameters = client.get_run(named.run_id).data.params
+    figures = " · ".join(f"{name} **{metrics[name]:.3f}**" for name in HEADLINE)
+    assert shown.endswith(f"Champion, version {named.registered}: {figures}")  # on the page of the model, at once
     assert (parameters["champion"], parameters["selected_by"]) == ("mean", "request")
 
 

@@ -10,6 +10,7 @@ import typer
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit, progress_note
 from interfere.extensions import ExtensionKind, extension_names
+from interfere.records.checks import METRICS
 from interfere.training.commands.options import EngineName, Workers
 
 app = typer.Typer(add_completion=False)
@@ -44,8 +45,8 @@ def evaluate(
     split: Annotated[
         list[str] | None,
         typer.Option(
-            help="What the models have not seen: pair, job, family, neighbour, device, time, sparse10, sparse20, "
-            "sparse40, or package:function; pair and job when left out. Repeatable."
+            help="What the models have not seen: pair, job, family, neighbour, device, time, service_pair, "
+            "sparse10, sparse20, sparse40, or package:function; pair and job when left out. Repeatable."
         ),
     ] = None,
     splits: Annotated[
@@ -54,6 +55,9 @@ def evaluate(
             metavar="VERSION", help="Published folds in place of drawn ones: v1, every split that the rows allow."
         ),
     ] = "",
+    metric: Annotated[
+        str, typer.Option(help="Whose slowdown: step_time_mean, or of services latency_p50 or latency_p99.")
+    ] = METRICS[0],
     folds: Annotated[int | None, typer.Option(min=1, help="Number of folds of a random split.")] = None,
     models: Annotated[
         str,
@@ -143,6 +147,9 @@ def evaluate(
             f"one of {', '.join(VERSIONS)}, without --split, --folds and --poor-profiles: they draw folds of their own"
         )
         raise InvalidInputError("published splits", value=splits, remedy=remedy)
+    if metric not in METRICS or (poor_profiles and metric != METRICS[0]):
+        remedy = f"one of {', '.join(METRICS)}; --poor-profiles asks about {METRICS[0]}"
+        raise InvalidInputError("no such metric", value=metric, remedy=remedy)
     if plots is not None:
         make_figure_folder(plots)
     check_writable(out or ())
@@ -154,6 +161,7 @@ def evaluate(
         models=models,
         splits=VERSIONS[splits] if splits else tuple(split or SELECTION_SPLITS),
         version=splits,
+        metric=metric,
         features=tuple(feature or ()),
         count=folds,
         facts=tuple(FactSet) if facts is FactsChoice.EACH else (FactSet(facts.value),),
@@ -164,7 +172,7 @@ def evaluate(
     if plots is not None:
         progress_note("\n".join(map(str, write_leaderboard_pages(leaderboards, plots))))
     documents, parts = leaderboard_documents(leaderboards), list(leaderboards_report(leaderboards).parts)
-    if groups := evaluate_groups(leaderboards, folders):
+    if groups := evaluate_groups(leaderboards, folders) if metric == METRICS[0] else ():
         parts += groups_parts(groups)
         for document in documents:
             of_document = (each for each in groups if each.data == document["data"])

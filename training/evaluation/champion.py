@@ -21,7 +21,7 @@ from interfere.protocols import PairEncoder
 from interfere.reports.document import Column, Document, Sentence, Table, Tone
 from interfere.reports.numbers import COUNT, fixed
 from interfere.sharing_modes import SharingMode
-from interfere.training.dataset import Dataset, Pair, PairRows, pair_keys, unordered_pair
+from interfere.training.dataset import METRIC, Dataset, Pair, PairRows, pair_keys, unordered_pair
 from interfere.training.evaluation.cross_validation import Evaluation
 from interfere.training.evaluation.drift import label_contradiction
 from interfere.training.evaluation.gate import (
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Columns of the rows of a run (`leaderboard.row_frame`): what identifies a test, the pair that it is of, slowdowns.
-TEST = ("data", "facts", "split", "splits_version", "model", "seed", "fold", "row")
+TEST = ("data", "metric", "facts", "split", "splits_version", "model", "seed", "fold", "row")
 PAIR = ("victim", "neighbour", "device_type", "mode")
 VALUES = ("truth", "median", "low", "high")
 ERROR, PERCENT = fixed(4), fixed(2, "%", quantity="percent")
@@ -259,6 +259,8 @@ def read_rows(path: Path) -> "pd.DataFrame":
 
     try:
         frame = pd.read_csv(path, keep_default_na=False) if path.suffix == ".csv" else pd.read_parquet(path)
+        if "metric" not in frame:  # written before boards named it
+            frame = frame.assign(metric=METRIC)
         return frame[[*TEST, *PAIR, *VALUES]]
     except (OSError, ValueError, KeyError) as error:
         raise InvalidInputError(
@@ -273,7 +275,7 @@ def compare_runs(first: Path, second: Path) -> tuple[Document, list[dict[str, An
     every model of the second is compared with the first run's best. Raises InvalidInputError where they share no test.
     """
     frames = [read_rows(path) for path in (first, second)]
-    boards = ["data", "facts", "split", "splits_version"]
+    boards = ["data", "metric", "facts", "split", "splits_version"]
     found: list[dict[str, Any]] = []
     for key, ours in frames[0].groupby(boards, sort=False):
         theirs = frames[1].merge(ours[boards].head(1), on=boards)

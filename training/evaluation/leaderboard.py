@@ -36,7 +36,7 @@ from interfere.training.models.feasibility import FeasibilityRows, feasibility_r
 if TYPE_CHECKING:
     import pandas as pd
 
-RUN = ("data", "facts", "split", "splits_version", "model", "seed")
+RUN = ("data", "metric", "facts", "split", "splits_version", "model", "seed")
 PAIR = ("victim", "neighbour", "device_type", "mode")
 BASELINE_NAMES = frozenset(baseline.name for baseline in BASELINES)
 
@@ -75,6 +75,7 @@ class Leaderboard:
     rows: tuple[LeaderboardRow, ...]
     dataset: Dataset
     version: str  # of the published splits; "" for folds drawn by the seeds
+    metric: str = METRIC
     feasibility_auc: tuple[float, float]  # (of the feasibility model, of the memory sum); NaN where every pair fits
 
     def row(self, name: str) -> LeaderboardRow:
@@ -86,14 +87,20 @@ class Leaderboard:
         model_auc, memory_sum_auc = self.feasibility_auc
         return {
             "data": self.data,
+            "metric": self.metric,
             "facts": str(self.facts),
             "split": self.split,
             "splits_version": self.version,
             "seeds": list(self.seeds),
             "published": self.published,
             "feasibility_auc": {"model": model_auc, "memory_sum": memory_sum_auc},
-            "models": [_row_document(row, self.seeds) for row in self.rows],
+            "models": [_row_document(row, self.seeds) | {"median_error": self.median_error(row)} for row in self.rows],
         }
+
+    def median_error(self, row: LeaderboardRow) -> float:
+        """Return the median over tests of |predicted ÷ measured - 1| of the slowdown, mean over the seeds."""
+        medians = [np.median(np.abs(np.expm1(-each.residual(self.dataset)))) for each in row.evaluations]
+        return float(np.mean(medians))
 
     def section(self) -> Section:
         """Return the leaderboard as a section of a report: baselines first, the published model named as such.
@@ -102,9 +109,14 @@ class Leaderboard:
         """
         seeds = ", ".join(map(str, self.seeds))
         version = f" ({self.version})" if self.version else ""
-        title = f"{self.data}, split: {self.split}{version}, facts: {self.facts}, seeds: {seeds}"
+        data = self.data if self.metric == METRIC else f"{self.data} ({self.metric})"
+        title = f"{data}, split: {self.split}{version}, facts: {self.facts}, seeds: {seeds}"
         table = score_table(title, ("model",), [((_label(row, self.published),), row.scores) for row in self.rows])
-        notes = [f"Published: {self.published}, chosen on training rows alone."]
+        is_published = self.metric == METRIC
+        notes = [f"{'Published' if is_published else 'Best'}: {self.published}, chosen on training rows alone."]
+        if not is_published:
+            errors = ", ".join(f"{row.name} {self.median_error(row):.1%}" for row in self.rows)
+            notes.append(f"Median of |predicted ÷ measured - 1| of the slowdown of {self.metric}: {errors}.")
         model_auc, memory_sum_auc = self.feasibility_auc
         if not math.isnan(model_auc):
             notes.append(
@@ -134,12 +146,13 @@ def evaluate_tables(
     runner: Runner = IN_THIS_PROCESS,
     version: str = "",
     features: Sequence[str] = (),
+    metric: str = METRIC,
 ) -> tuple[Leaderboard, ...]:
     """Return a leaderboard per split and fact set, with all baselines and the named models, on the tables read as one.
 
     Writes nothing, and fits nothing before every split is known to be possible. `count` and `version` as in `folds`,
-    `models` and `features` as in `scored_models`; of a version, splits that the rows do not allow are left out. Raises
-    TableError, UnfitError or InvalidInputError.
+    `models` and `features` as in `scored_models`, `metric` as in `build_dataset`; of a version, splits
+    that the rows do not allow are left out. Raises TableError, UnfitError or InvalidInputError.
     """
     # 1. Read the tables under each fact set.
     splits, seeds = tuple(dict.fromkeys(splits)), tuple(dict.fromkeys(seeds))
@@ -147,7 +160,9 @@ def evaluate_tables(
     ablations = ablate_facts([read_table(path) for path in tables], facts)
     datasets = {}
     for ablation in ablations:
-        datasets[ablation.facts], campaigns = align_campaigns(build_dataset(ablation.tables, ablation.encoder))
+        datasets[ablation.facts], campaigns = align_campaigns(
+            build_dataset(ablation.tables, ablation.encoder, metric=metric)
+        )
     for line in alignment_texts(campaigns):
         runner.say(line)
     attempts = {
@@ -206,6 +221,7 @@ def evaluate_tables(
             rows=tuple(_leaderboard_row(evaluations) for evaluations in zip(*runs[split, fact_set], strict=True)),
             dataset=datasets[fact_set],
             version=version,
+            metric=metric,
             feasibility_auc=_mean_auc(attempts[fact_set], split, seeds, count, version),
         )
         for split, fact_set in scored
@@ -404,7 +420,9 @@ def row_frame(leaderboards: Sequence[Leaderboard]) -> "pd.DataFrame":
 
 
 def _run_of(board: Leaderboard, model: str, seed: int) -> dict[str, Any]:
-    return dict(zip(RUN, (board.data, str(board.facts), board.split, board.version, model, seed), strict=True))
+    return dict(
+        zip(RUN, (board.data, board.metric, str(board.facts), board.split, board.version, model, seed), strict=True)
+    )
 
 
 def check_writable(files: Sequence[Path]) -> None:

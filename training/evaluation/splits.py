@@ -14,6 +14,7 @@ Law 5: folds of a version never change: `splits_v1.json` holds a checksum of tho
              with it as the victim, the other half tests with it as the neighbour.
 `device`     one device type at a time, of which 20 calibration pairs train.
 `time`       tests the last fifth of the pairs by first measurement; trains on rows measured before all of them.
+`service_pair`  as `pair`, with a service at all its offered loads as one job: workloads are named `service@load`.
 `sparse10`, `sparse20`, `sparse40`: only that percentage of the unordered pairs trains, all others test.
 """
 
@@ -137,6 +138,15 @@ def _pair_folds(dataset: Dataset, rng: Draws, count: int | None) -> list[Fold]:
     return [_fold(~mask, mask) for mask in tested]
 
 
+def _service_pair_folds(dataset: Dataset, rng: Draws, count: int | None) -> list[Fold]:
+    services = [tuple(sorted(name.partition("@")[0] for name in pair)) for pair in dataset.unordered_pairs]
+    names = sorted(set(services))
+    place = {pair: k for k, pair in enumerate(names)}
+    group = np.array([place[pair] for pair in services])[dataset.group]
+    parts = np.array_split(rng.permutation(np.unique(group)), count or PAIR_FOLDS)
+    return [_fold(~mask, mask) for mask in (np.isin(group, part) for part in parts)]
+
+
 def _job_folds(dataset: Dataset, rng: Draws, count: int | None) -> list[Fold]:
     return [_hide_workloads(dataset, hidden) for hidden in _workload_groups(dataset, rng, count)]
 
@@ -252,6 +262,7 @@ SPLITTERS: Mapping[str, Splitter] = {
     "sparse10": _sparse_folds(10),
     "sparse20": _sparse_folds(20),
     "sparse40": _sparse_folds(40),
+    "service_pair": _service_pair_folds,
 }
 SPLITS = tuple(SPLITTERS)
 VERSIONS: Mapping[str, tuple[str, ...]] = {"v1": ("pair", "job", "family", "neighbour", "device", "time")}

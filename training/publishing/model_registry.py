@@ -25,7 +25,13 @@ from interfere.training.evaluation.drift import DriftReport
 from interfere.training.evaluation.gate import Verdict
 from interfere.training.publishing.publication import Publication, replace_folder
 from interfere.training.publishing.tracking import DATABASE, MODEL, Run, mlflow_connection
-from interfere.training.publishing.training_record import PUBLISHED, description, log_registered_model, metrics_of
+from interfere.training.publishing.training_record import (
+    PUBLISHED,
+    description,
+    headline,
+    log_registered_model,
+    metrics_of,
+)
 
 DESCRIPTION = """Slowdown of a job (victim) beside another (neighbour) on one device, with a 90 % interval.
 
@@ -129,8 +135,19 @@ def register(
     # 3. Set the aliases.
     client.set_registered_model_alias(MODEL, CHALLENGER, created.version)
     if verdict.passed and not any(each.champion for each in _versions(client)):
-        client.set_registered_model_alias(MODEL, CHAMPION, created.version)
+        _make_champion(client, created.version, run.id)
     return next(each for each in _versions(client) if each.number == int(created.version))
+
+
+def _make_champion(client: Any, version: str, run_id: str) -> None:
+    """Give a version the alias `champion`, and show its headline metrics on the page of the model.
+
+    A description that somebody has written themselves stays as it is.
+    """
+    client.set_registered_model_alias(MODEL, CHAMPION, version)
+    if (client.get_registered_model(MODEL).description or "").startswith(DESCRIPTION):
+        figures = headline(client.get_run(run_id).data.metrics)
+        client.update_registered_model(MODEL, f"{DESCRIPTION}\n\nChampion, version {version}: {figures}")
 
 
 def log_drift(work: Path, drift: DriftReport, tracking: str | None = None) -> int | None:
@@ -181,7 +198,7 @@ def promote(
         # 4. Move the alias.
         if force:
             client.set_model_version_tag(MODEL, str(selected.number), "forced", force[:MAX_TAG_LENGTH])
-        client.set_registered_model_alias(MODEL, CHAMPION, str(selected.number))
+        _make_champion(client, str(selected.number), selected.run_id)
     return ChampionVersion(
         version=replace(selected, forced=force or selected.forced),
         folder=folder,

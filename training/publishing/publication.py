@@ -18,9 +18,10 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ from interfere.predict.completion import ARRAYS, FactCompletion
 from interfere.predict.feasibility import Feasibility
 from interfere.predict.graphs.matrix_limit import MatrixLimit
 from interfere.predict.intervals import Intervals
-from interfere.predict.manifest import FORMAT, GOLDENS_FILE, MATRIX_GRAPH, content_version
+from interfere.predict.manifest import FORMAT, GOLDENS_FILE, MATRIX_GRAPH, content_digest, content_version
 from interfere.predict.model_profiles import PROFILES_FILE, profiles_content
 from interfere.predict.online import prior
 from interfere.predict.onnx import load_model
@@ -211,6 +212,10 @@ class Publication:
     compositions: Sequence[DomainComposition]  # of groups, where the tables hold some
     goldens: Sequence[Golden]  # requests with the answers of the fitted model
     slowdown_range: SlowdownRange  # in which their medians lie
+    latencies: Mapping[str, "Publication"] = field(default_factory=dict)  # by metric: of latencies of services
+
+
+NO_LATENCIES: Mapping[str, Publication] = MappingProxyType({})
 
 
 def build_publication(
@@ -224,11 +229,12 @@ def build_publication(
     warnings: Sequence[str] = (),
     notice: str = "",
     measured_pairs: bool = True,
+    latencies: Mapping[str, Publication] = NO_LATENCIES,
 ) -> Publication:
     """Export the champion, and fit all other published parts except beliefs and compositions.
 
     The card contains the `warnings` and the `notice`. Without `measured_pairs` the folder holds no measurement of a
-    pair. Raises ModelError where an exported graph differs from its model.
+    pair. `latencies` are published inside the folder. Raises ModelError where an exported graph differs from its model.
     """
     dataset, champion, seed = candidates.dataset, candidates.champion_model, candidates.seed
     completion = completion_of_model(champion, dataset)
@@ -293,6 +299,7 @@ def build_publication(
         compositions=compositions,
         goldens=goldens,
         slowdown_range=stated_range(dataset),
+        latencies=latencies,
     )
 
 
@@ -304,6 +311,24 @@ def publish(target: Path, publication: Publication) -> str:
     must answer the golden requests as the fitted model does. Raises ModelError where they do not, UnfitError where the
     folder cannot be written, or where `target` holds something that is not a model folder.
     """
+    files = _folder_content(publication)
+    version = str(json.loads(files["manifest.json"])["version"])
+
+    # Write them into a new folder, ask what was written, and move it into place.
+    def write(folder: Path) -> None:
+        for name, data in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(data)
+        for place in (folder, *(folder / metric for metric in publication.latencies)):
+            predictor = load_model(place, publication.encoder)
+            replay_goldens(*read_goldens(place), predictor, predictor.profiles)
+
+    replace_folder(target, write)
+    return version
+
+
+def _folder_content(publication: Publication) -> dict[str, bytes]:
+    """Return the files of a model folder by name; the models of latencies have folders of their own inside it."""
     # 1. Render the files.
     files = {
         "pair.onnx": publication.pair_graph,
@@ -316,20 +341,14 @@ def publish(target: Path, publication: Publication) -> str:
     }
     # 2. Describe them in the manifest; the version is a digest of its content.
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    content = json_value({"format": FORMAT, **_manifest_content(publication, digests)})
+    inside = {metric: _folder_content(head) for metric, head in publication.latencies.items()}
+    latencies = {metric: content_digest(json.loads(content["manifest.json"])) for metric, content in inside.items()}
+    described = _manifest_content(publication, digests) | ({"latencies": latencies} if latencies else {})
+    content = json_value({"format": FORMAT, **described})
     version = content_version(content)
     header = {"format": FORMAT, "version": version, "created_at": _creation_time()}
     files["manifest.json"] = _json({**header, **content}, indent=1)
-
-    # 3. Write them into a new folder, ask what was written, and move it into place.
-    def write(folder: Path) -> None:
-        for name, data in files.items():
-            (folder / name).write_bytes(data)
-        predictor = load_model(folder, publication.encoder)
-        replay_goldens(*read_goldens(folder), predictor, predictor.profiles)
-
-    replace_folder(target, write)
-    return version
+    return files | {f"{metric}/{name}": data for metric, of in inside.items() for name, data in of.items()}
 
 
 def _profiles_by_job(tables: Sequence[Table]) -> list[JobProfile]:

@@ -50,10 +50,14 @@ def training_name(tables: Sequence[str], occasion: str = "") -> str:
 def description(publication: Publication) -> str:
     """Return the head of the model card with the headline metrics below its title, in Markdown."""
     candidates = publication.candidates
-    metrics = metrics_of(candidates.scores, candidates.champion)
-    figures = " · ".join(f"{name} **{metrics[name]:.3f}**" for name in HEADLINE if name in metrics)
+    figures = headline(metrics_of(candidates.scores, candidates.champion))
     title, _, rest = publication.card.partition("\n## Scores")[0].strip().partition("\n")
     return f"{title}\n\n{figures}\n{rest}"
+
+
+def headline(metrics: Mapping[str, float]) -> str:
+    """Return the headline metrics as one line of Markdown."""
+    return " · ".join(f"{name} **{metrics[name]:.3f}**" for name in HEADLINE if name in metrics)
 
 
 def metrics_of(scores: Sequence[SplitScore], model: str) -> dict[str, float]:

@@ -4,6 +4,7 @@ import io
 import json
 import re
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 
 from interfere.cli import main
+from interfere.data.tables import Table, write_table
 from interfere.training.commands.evaluate import NAMES
 from interfere.training.evaluation.cross_validation import FOLDS_FOLDER
 from interfere.training.models.catalogue import MODELS
@@ -49,6 +51,37 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def evaluate(folder: Path, work: Path, models: str, files: tuple[Path, Path], *options: str) -> tuple[int, Any, str]:
     common = ("--facts", "all", "--work", str(work), "--out", *map(str, files), "--models", models)
     return run("evaluate", "--data", str(folder), *common, *options)
+
+
+def test_latencies_of_services_have_a_board_of_their_own(small: Table, tmp_path: Path) -> None:
+    """Rows of latencies are scored by themselves: those of steps neither train nor test beside them."""
+    services = {row.victim for row in small.pairs[:12]}
+    rows = [
+        replace(
+            row, metric="latency_p99", slowdown=2 * row.slowdown, lower=1.9 * row.slowdown, upper=2.1 * row.slowdown
+        )
+        for row in small.pairs
+        if row.victim in services
+    ]
+    (folder := tmp_path / "services").mkdir()
+    write_table(folder, replace(small, pairs=(*small.pairs, *rows)))
+    found = {}
+    for metric in ("step_time_mean", "latency_p99"):
+        files = tmp_path / f"scores-{metric}.csv", tmp_path / f"rows-{metric}.csv"
+        options = ("--metric", metric, "--split", "service_pair")
+        status, board, _ = evaluate(folder, tmp_path / "work", "additive", files, *options)
+        assert (status, board["metric"]) == (0, metric)
+        tests = found[metric] = pd.read_csv(files[1]).query("model == 'additive'")
+        assert set(tests["metric"]) == {metric}
+        (additive,) = (each for each in board["models"] if each["name"] == "additive")
+        error = (tests["median"] / tests["truth"] - 1).abs().median()
+        assert additive["median_error"] == pytest.approx(error)
+    assert (len(found["step_time_mean"]), len(found["latency_p99"])) == (len(small.pairs), len(rows))
+    assert found["latency_p99"]["truth"].min() > found["step_time_mean"]["truth"].min()
+    status, _, notes = run("evaluate", "--compare", *(str(tmp_path / f"rows-{metric}.csv") for metric in found))
+    assert (status, "share no test" in notes) == (1, True)
+    status, _, notes = run("evaluate", "--data", str(folder), "--metric", "latency_p95")
+    assert (status, "latency_p50" in notes) == (1, True)
 
 
 def test_a_run_is_two_tables_for_pandas_and_the_board_says_the_same(

@@ -60,6 +60,23 @@ def test_no_unordered_pair_is_on_both_sides_of_any_split(made: Dataset, seed: in
             assert not set(made.group[fold.train]) & set(made.group[fold.test]), split
 
 
+def test_a_service_is_hidden_beside_its_neighbour_at_every_load() -> None:
+    names = ("api@100", "api@900", "chat@5", "chat@50", "gemm", "stream")
+    rows = [measurement(v, n, 1.5) for v in names for n in names]
+    jobs = tuple(profile(name, k) for k, name in enumerate(names))
+    made = build_dataset([Table(name="services", jobs=jobs, pairs=tuple(rows))], FeatureEncoder())
+    pair_of_row = [
+        {made.workloads[k - 1].partition("@")[0] for k in pair}
+        for pair in zip(made.rows.victim.tolist(), made.rows.neighbour.tolist(), strict=True)
+    ]
+    tested: list[int] = []
+    for fold in folds(made, "service_pair", 0):
+        trained = [pair_of_row[k] for k in fold.train]
+        assert not any(pair_of_row[k] in trained for k in fold.test)
+        tested += fold.test.tolist()
+    assert sorted(tested) == list(range(len(made)))
+
+
 @settings(max_examples=25, deadline=None)
 @given(made=datasets, seed=st.integers(0, 5))
 def test_hidden_workloads_and_later_rows_never_train(made: Dataset, seed: int) -> None:
