@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from types import TracebackType
 from typing import Self
 
@@ -208,7 +209,8 @@ def measure_rounds(workload: Workload, rounds: int) -> tuple[Timeline, ...]:
 def find_segment_starts(rounds: Sequence[Timeline], *, segment_s: float = SEGMENT_S) -> frozenset[LaunchKey]:
     """Return the operators at which a segment starts.
 
-    A segment ends after `segment_s`, or where the job leaves a gap of `GAP_S`, in the mean of the measured rounds.
+    A segment ends after `segment_s` of mean time, or where the job leaves a gap of `GAP_S` in most of the rounds: a
+    single stall of the machine makes no gap.
     """
     operators = PredictionTable(rounds, by_place=True)
     starts, run_s, ended = set[LaunchKey](), 0.0, True
@@ -217,7 +219,7 @@ def find_segment_starts(rounds: Sequence[Timeline], *, segment_s: float = SEGMEN
             starts.add((identity, place))
             run_s = 0.0
         operator = operators.predict(identity, place)
-        gap_s = sum(operator.gaps_s) / len(operator.gaps_s)
+        gap_s = median(operator.gaps_s)
         run_s += operator.run_s + gap_s
         ended = run_s - gap_s >= segment_s or gap_s >= GAP_S
     return frozenset(starts)

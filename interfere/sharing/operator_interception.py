@@ -19,6 +19,11 @@ class _OperatorInterceptor(TorchDispatchMode):
         super().__init__()
         self._before, self._after = before, after
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: operators are only run here, and the guard against compiling them costs as much as a view."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.is_view:
             return func(*args, **(kwargs or {}))

@@ -1,5 +1,6 @@
 """Processes that share a device live: stages, turns, and results that do not depend on the others."""
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -85,3 +86,16 @@ def test_processes_join_by_the_name_of_a_device() -> None:
         assert session.member.priority == 0
     with pytest.raises(InvalidInputError, match="high, low"):
         sharing.join(priority="urgent")
+
+
+def test_a_forked_child_is_no_member(tmp_path: Path) -> None:
+    """Workers of a data loader inherit the interception, and must not end or take turns of their parent."""
+    with Session("high", tmp_path / "core") as session:
+        torch.ones(2) + 1
+        session.member.take_turn(1.0)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if (torch.ones(2) + 1).sum().item() == 4 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert session.member.holds_turn
+        session.member.end_turn(())
