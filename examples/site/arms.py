@@ -72,25 +72,26 @@ def run_arm(arm: Arm, jobs: Sequence[StreamJob], settings: RunSettings) -> dict[
     Raises AssertionError where Slurm or a job does not do what it should.
     """
     folder = settings.folder
+    cluster = SlurmCluster(
+        folder=folder / "slurm",
+        gpus=1,
+        defers=arm.is_advised,
+        window_s=WINDOW_S,
+        scheduler=SCHEDULER,
+        options=OPTIONS,
+        partition_options="LLN=YES",
+    )
+    cluster.stop()  # what is left of a run that was killed
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "results").mkdir(parents=True)
     with ExitStack() as running:
         # 1. The cluster, and for an arm that is advised the server and the adapter.
         groups = running.enter_context(CoreGroups(settings.cores, settings.weight))
         clock = running.enter_context(CoreClock(groups))
-        cluster = SlurmCluster(
-            folder=folder / "slurm",
-            gpus=1,
-            defers=arm.is_advised,
-            window_s=WINDOW_S,
-            scheduler=SCHEDULER,
-            options=OPTIONS,
-            partition_options="LLN=YES",
-        )
         running.callback(cluster.stop)
         cluster.start()
         if arm.is_advised:
-            address = running.enter_context(_policy_server(folder))
+            address = running.enter_context(_policy_server(folder, cluster.env))
             advisor = cluster.advise(_adapter_settings(cluster, address, arm), program=_adapter_of(arm))
             cluster.next_round()
         # 2. The jobs, each when the clock of the site says so.
@@ -147,13 +148,15 @@ def measured_costs(workloads: Sequence[str], core: int, folder: Path, seconds: f
 
 
 @contextmanager
-def _policy_server(folder: Path) -> Iterator[str]:
+def _policy_server(folder: Path, env: dict[str, str]) -> Iterator[str]:
     """Run a policy server whose model has seen neither the device type nor the workloads. Yields its address."""
     command = ["interfere", "serve", "--insecure", "--port", "0", "--metrics-port", "-1", "--json"]
     command += ["--work", str(folder / "work")]
     with (
         (folder / "server.log").open("w") as log,
-        subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, stderr=log, text=True) as server,
+        subprocess.Popen(
+            [sys.executable, "-m", *command], env=env, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as server,
     ):
         assert server.stdout is not None
         try:

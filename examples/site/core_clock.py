@@ -33,7 +33,7 @@ SHARES = 1024  # of cpu.shares: one program's worth, where the system groups pro
 SAMPLE_S = 0.1
 NANOSECONDS, MICROSECONDS = 1e-9, 1e-6
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-CONTROL = "control"
+CONTROL, PREFIX = "control", "interfere-site-"
 
 
 class CoreGroups:
@@ -41,10 +41,13 @@ class CoreGroups:
 
     def __init__(self, cores: Sequence[int], weight: int = 1) -> None:
         """Use these cores. `weight`: of the whole site against any other program that wants them."""
-        self.cores, self.weight, self.name = tuple(cores), weight, f"interfere-site-{os.getpid()}"
+        self.cores, self.weight, self.name = tuple(cores), weight, f"{PREFIX}{os.getpid()}"
         self.nodes = tuple(f"n{k}" for k in range(len(self.cores)))
 
     def __enter__(self) -> Self:
+        for left in CPUSET.glob(f"{PREFIX}*"):
+            if not Path(f"/proc/{left.name.removeprefix(PREFIX)}").exists():
+                self._remove(left.name)
         try:
             for name, core in (("", None), (CONTROL, None), *zip(self.nodes, self.cores, strict=True)):
                 for hierarchy in HIERARCHIES:
@@ -55,7 +58,7 @@ class CoreGroups:
             (CPU / self.name / "cpu.shares").write_text(str(SHARES * self.weight))
             self._move_here(CONTROL)
         except OSError as error:
-            self._remove()
+            self._remove(self.name)
             raise UnfitError(
                 f"no control groups can be made ({error.strerror})",
                 value=error.filename,
@@ -65,7 +68,7 @@ class CoreGroups:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._move_here("..")
-        self._remove()
+        self._remove(self.name)
 
     @property
     def join_command(self) -> str:
@@ -92,11 +95,11 @@ class CoreGroups:
         for hierarchy in HIERARCHIES:
             (hierarchy / self.name / name / "cgroup.procs").write_text(str(os.getpid()))
 
-    def _remove(self) -> None:
-        """Remove the groups. Processes that are left in them go to the group above."""
+    def _remove(self, site: str) -> None:
+        """Remove the groups of a site. Processes that are left in them go to the group above all."""
         for hierarchy in HIERARCHIES:
             for name in (CONTROL, *self.nodes, ""):
-                folder = hierarchy / self.name / name
+                folder = hierarchy / site / name
                 with suppress(OSError):
                     for pid in (folder / "cgroup.procs").read_text().split():
                         with suppress(OSError):

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -25,9 +26,10 @@ from interfere.errors import UnfitError
 from interfere.profiling.affinity import allowed_cores
 from interfere.records import Device, Job, Snapshot
 from tests.serving.adapters.slurm.conftest import needs_slurm
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
-SPIN = "import time\nwhile time.process_time() < 0.5: pass"
+SPIN = "import time\nwhile time.process_time() < 0.5: pass\nprint(time.time(), time.process_time())"
 
 
 @pytest.mark.parametrize("traced", [False, True])
@@ -117,13 +119,14 @@ def test_the_clock_of_a_device_stops_for_other_programs_and_not_for_the_control_
         control = spinning(cores[0], "true")
         others = [spinning(cores[1], leave) for _ in range(2)]
         try:
-            elapsed_s, used_s = zip(*(one_job(groups, clock, device) for device in range(2)), strict=True)
+            waited_s, taken_s, used_s = zip(*(one_job(groups, clock, device) for device in range(2)), strict=True)
         finally:
             for process in (control, *others):
                 process.kill()
                 process.wait()
-    assert elapsed_s[1] == pytest.approx(used_s[1], rel=0.2), "a job that never pauses ages by what it uses"
-    assert elapsed_s[0] > 1.5 * used_s[0], "the control plane took half of the core from it"
+    assert taken_s[1] == pytest.approx(waited_s[1], rel=0.2, abs=0.1), "all that the job waited for is others' doing"
+    assert taken_s[1] > 0.5 * used_s[1], "two others beside it"
+    assert waited_s[0] - taken_s[0] > 0.5 * used_s[0], "the control plane has as much of the core as the job"
 
 
 def spinning(core: int, before: str) -> "subprocess.Popen[bytes]":
@@ -132,15 +135,27 @@ def spinning(core: int, before: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(words)
 
 
-def one_job(groups: CoreGroups, clock: CoreClock, device: int) -> tuple[float, float]:
-    """Run a job of half a second of processor time. Return how long it took by its device's clock, and what it used."""
-    node, begin_s = groups.nodes[device], time.time()
-    before_s = float(groups.used_s(node).sum())
-    words = ["sh", "-c", f"{groups.join_command}; exec $0 -c '{SPIN}'", sys.executable]
-    subprocess.run(words, env=os.environ | {"SLURMD_NODENAME": node}, check=True)
-    end_s, used_s = time.time(), float(groups.used_s(node).sum()) - before_s
+def one_job(groups: CoreGroups, clock: CoreClock, device: int) -> tuple[float, float, float]:
+    """Run a job of half a second of processor time. Return for how long it was ready and did not run, what the clock
+    says that others took of it, and the processor time that it used."""
     clock.read()
-    return float(np.diff(clock.device_s(np.array([begin_s, end_s]), device))[0]), used_s
+    begin_s = time.time()
+    words = ["sh", "-c", f"{groups.join_command}; date +%s.%N; exec $0 -c '{SPIN}'", sys.executable]
+    env = os.environ | {"SLURMD_NODENAME": groups.nodes[device]}
+    job = subprocess.run(words, env=env, check=True, capture_output=True, text=True)
+    clock.read()
+    started_s, ended_s, used_s = map(float, job.stdout.split())
+    return ended_s - started_s - used_s, float(clock.taken_s(begin_s, time.time())[device]), used_s
+
+
+def processes_of(folder: Path) -> list[str]:
+    """The command lines of the processes that belong to a cluster below the folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if b"SLURM_CONF=" + os.fsencode(folder) in path.read_bytes():
+                found.append((path.parent / "cmdline").read_text())
+    return found
 
 
 @pytest.mark.slurm
@@ -149,8 +164,14 @@ def test_a_quick_site_runs_to_its_end_and_is_not_run_again(tmp_path: Path) -> No
     needs_slurm()
     needs_control_groups()
     command = [sys.executable, "-m", "examples.site", "--quick", "--folder", str(tmp_path), "--arms", "slurm,ours"]
+    pid_file = tmp_path / "now" / "slurm" / "slurmctld.pid"
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as killed:
+        wait_until(pid_file.exists, "the first run has a controller")
+        killed.kill()
+    assert list(tmp_path.glob("*-0.json")) == []
     first = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert first.returncode == 0, first.stderr[-3000:]
+    assert not processes_of(tmp_path), "neither of the killed run nor of the others"
     runs = {arm: json.loads((tmp_path / f"{arm}-0.json").read_text()) for arm in ("slurm", "ours")}
     streams = [[(job["workload"], job["arrival_s"], job["gpus"]) for job in run["jobs"]] for run in runs.values()]
     assert streams[0] == streams[1] == [(j.workload, j.arrival_s, j.gpus) for j in stream_of(QUICK, 0)]
