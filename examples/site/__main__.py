@@ -8,6 +8,8 @@ again, one that is there is not. The load is fixed before the first run. Needs S
 
 import json
 import shutil
+import signal
+import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -29,13 +31,13 @@ from interfere.reports.text_forms import json_document
 
 FULL = StreamSettings(jobs=60, load=1.1, workloads=EIGHT, gang_workload="resnet-train")
 QUICK = StreamSettings(
-    jobs=6, load=1.5, workloads=("request-server", "spectrogram"), gang_workload="rl-rollout", longest_s=4.0
+    jobs=5, load=2.0, workloads=("request-server", "spectrogram"), gang_workload="rl-rollout", longest_s=4.0
 )
 MEASURE_S, QUICK_MEASURE_S = 3.0, 0.5  # of each workload alone
 
 
 def main(
-    quick: Annotated[bool, typer.Option("--quick", help="Six short jobs, once: does everything work?")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Five short jobs, once: does everything work?")] = False,
     folder: Annotated[Path, typer.Option(help="Folder of the runs; what is there is not run again.")] = Path(
         "interfere-work/site"
     ),
@@ -49,6 +51,8 @@ def main(
     as_json: JsonFlag = False,
 ) -> None:
     """Run every arm on every stream of jobs, and report what happened beside what was predicted."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # a shell starts background jobs with Ctrl-C ignored
+        signal.signal(number, lambda number, _: sys.exit(128 + number))  # the daemons of the run end with it
     try:
         chosen = [Arm(name) for name in arms.split(",")]
     except ValueError as error:

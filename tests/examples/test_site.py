@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -158,20 +159,33 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
+def interrupt(command: list[str], number: int, folder: Path) -> None:
+    """Start a site, and send it a signal once its own controller is there."""
+    file = folder / "now" / "slurm" / "slurmctld.pid"
+    earlier = file.read_text() if file.exists() else ""
+
+    def has_started() -> bool:
+        with suppress(FileNotFoundError):  # the site removes what an earlier one has left
+            return file.read_text() not in ("", earlier)
+        return False
+
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as site:
+        wait_until(has_started, "a controller")
+        site.send_signal(number)
+
+
 @pytest.mark.slurm
 @pytest.mark.timeout(900)
 def test_a_quick_site_runs_to_its_end_and_is_not_run_again(tmp_path: Path) -> None:
     needs_slurm()
     needs_control_groups()
     command = [sys.executable, "-m", "examples.site", "--quick", "--folder", str(tmp_path), "--arms", "slurm,ours"]
-    pid_file = tmp_path / "now" / "slurm" / "slurmctld.pid"
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) as killed:
-        wait_until(pid_file.exists, "the first run has a controller")
-        killed.kill()
+    interrupt(command, signal.SIGKILL, tmp_path)
+    interrupt(command, signal.SIGTERM, tmp_path)
+    assert not processes_of(tmp_path), "neither of the run that was killed nor of the one that was ended"
     assert list(tmp_path.glob("*-0.json")) == []
     first = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert first.returncode == 0, first.stderr[-3000:]
-    assert not processes_of(tmp_path), "neither of the killed run nor of the others"
     runs = {arm: json.loads((tmp_path / f"{arm}-0.json").read_text()) for arm in ("slurm", "ours")}
     streams = [[(job["workload"], job["arrival_s"], job["gpus"]) for job in run["jobs"]] for run in runs.values()]
     assert streams[0] == streams[1] == [(j.workload, j.arrival_s, j.gpus) for j in stream_of(QUICK, 0)]
