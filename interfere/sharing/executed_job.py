@@ -137,7 +137,7 @@ class ExecutedJob:
             step(lambda _: None)
         with intercepted_operators(self._before_operator, self._after_operator):
             self._mark_ns = time.thread_time_ns()
-            while self._rounds is None or len(self.executed_rounds) < self._rounds:
+            while not self._stopping and (self._rounds is None or len(self.executed_rounds) < self._rounds):
                 self.executed_rounds.append([])
                 self._operators.clear()
                 self._segments.clear()
@@ -148,6 +148,8 @@ class ExecutedJob:
                         value=self.name,
                         remedy="a workload that runs PyTorch operators",
                     )
+            if self._stopping:  # by a step that swallowed the stop
+                return
             self._finish_segment(is_last=True)
         self._launch.release()
 
@@ -155,7 +157,12 @@ class ExecutedJob:
         self._paused_s += seconds
 
     def _before_operator(self, identity: KernelIdentity) -> None:
-        """Launch the operator, alone or as part of the segment that runs; return when it may run."""
+        """Launch the operator, alone or as part of the segment that runs; return when it may run.
+
+        Operators of a job that is being stopped, in its `finally` blocks, run at once.
+        """
+        if self._stopping:
+            return
         key = (identity, self._operators[identity])
         self._operators[identity] += 1
         if not self._in_segment or self._paused_s or self._starts is None or key in self._starts:

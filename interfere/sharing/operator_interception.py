@@ -1,6 +1,7 @@
 """Sees the operators of PyTorch at their launch: their identity, and the moments before and after they run.
 
-The identity of an operator is its name and the shapes of its tensors. Views move no data and are part of the host.
+The identity of an operator is its name and the shapes of its tensors. Views move no data and are part of the host, as
+are the marks for PyTorch's profiler that optimizers set.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ class _OperatorInterceptor(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.is_view:
+        if func.is_view or func.namespace == "profiler":
             return func(*args, **(kwargs or {}))
         self._before(_identity(func, _shapes(args)))
         result = func(*args, **(kwargs or {}))

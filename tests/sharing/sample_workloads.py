@@ -64,3 +64,21 @@ def failing() -> Workload:
 def without_operators() -> Workload:
     """A job whose steps launch nothing."""
     return Workload(name="silent", description="", build=lambda: lambda pause: pause(0.001))
+
+
+def stubborn(*, swallows: bool) -> Workload:
+    """A job that runs an operator while it is stopped, as PyTorch's optimizers do, and may swallow the stop as well."""
+
+    def build() -> Step:
+        def step(pause: Pause) -> None:
+            try:
+                torch.ones(2) + 1
+            except BaseException:
+                if not swallows:
+                    raise
+            finally:
+                torch.ones(3) + 1
+
+        return step
+
+    return Workload(name="stubborn", description="", build=build, framework="torch")

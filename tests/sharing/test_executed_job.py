@@ -57,6 +57,17 @@ def test_the_threads_of_jobs_end_with_them() -> None:
         pass  # never begun
 
 
+@pytest.mark.parametrize("swallows", [False, True])
+@pytest.mark.timeout(60)
+def test_a_job_that_runs_operators_while_it_is_stopped_ends_all_the_same(swallows: bool) -> None:
+    before = set(threading.enumerate())
+    with ExecutedJob(sample_workloads.stubborn(swallows=swallows), rounds=None) as job:
+        job.begin()
+        for _ in range(4):
+            job.execute()
+    assert set(threading.enumerate()) == before
+
+
 def test_a_failure_of_a_job_is_raised_where_it_was_executed() -> None:
     with pytest.raises(OSError, match="disk"):
         measure_rounds(sample_workloads.failing(), 9)
