@@ -1,7 +1,8 @@
 """Streams of jobs decided event by event by a real server over gRPC, beside heuristics with the same predictions.
 
 Measured pairs (Gavel's V100, P100 and K80) happen; the shipped GPU model predicts them. At every arrival and end the
-whole cluster is sent, and the starts of the answer are made at once.
+whole cluster is sent, and the starts of the answer are made at once. The heuristics ask the server for the slowdowns
+too; with `--exact` they know those that will happen, and which pairs were never measured.
 
 `python -m tests.bench.streams gangs|types|elastic [--seeds N] [--policies NAME,...]` prints one row a policy.
 """
@@ -52,6 +53,18 @@ class World:
         return self.slowdown.get((device_type, victim, neighbour), 4.0)
 
 
+def predicted_world(world: World, client: PolicyClient) -> World:
+    """The world as the server predicts it."""
+    slowdown = {}
+    for kind in world.types:
+        matrix = client.predict_matrix(world.workloads, device_type=kind, mode=MODE).matrix
+        for i, victim in enumerate(world.workloads):
+            for j, neighbour in enumerate(world.workloads):
+                if matrix.feasible[i, j]:
+                    slowdown[kind, victim, neighbour] = max(1.0, float(matrix.victim_slowdown[i, j]))
+    return replace(world, slowdown=slowdown)
+
+
 def gavel_world(types: Sequence[str]) -> World:
     """The workloads that were measured on all of these types."""
     rates = json.loads(Path(public("gavel/oracle_throughputs.json")).read_text(encoding="utf-8"))
@@ -79,6 +92,7 @@ class Stream:
     gpus: np.ndarray
     workload: tuple[str, ...]
     speed: tuple[dict[int, float], ...] = ()  # of each job by its number of devices; empty dict: it has one size
+    believed: World | None = None  # by the heuristics; None: they know what will happen
 
     @classmethod
     def drawn(
@@ -320,7 +334,7 @@ class Greedy:
         return ()
 
     def _beside(self, state, job, gpus, on_device, placed, ends_by, shadow_s, reserved):
-        stream, world = state.stream, state.stream.world
+        stream, world = state.stream, state.stream.believed or state.stream.world
         best, most = (), SHARING_ABOVE
         for host, devices in placed.items():
             if len(devices) != gpus or any(len(on_device[device]) != 1 for device in devices):
@@ -471,6 +485,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--jobs", type=int, default=120)
     parser.add_argument("--policies", default="")
     parser.add_argument("--noise", type=float, default=0.0)
+    parser.add_argument("--exact", action="store_true", help="the heuristics know the slowdowns that will happen")
     options = parser.parse_args(arguments)
     drawn = streams(options.case, range(options.first, options.first + options.seeds), options.load, options.jobs)
     names = options.policies.split(",") if options.policies else [*RIVALS, "auto"]
@@ -482,6 +497,8 @@ def main(arguments: Sequence[str]) -> None:
         server = start_server(settings)
         try:
             with PolicyClient(server.address, timeout_s=120.0) as client:
+                if not options.exact:
+                    drawn = [replace(each, believed=predicted_world(each.world, client)) for each in drawn]
                 for name in names:
                     outcomes = []
                     for k, stream in enumerate(drawn):

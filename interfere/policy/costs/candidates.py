@@ -86,13 +86,6 @@ class Candidates:
         """The class of a pending job. Raises ValueError for another."""
         return next(i for i, members in enumerate(self.job_classes) if any(job.id == job_id for job in members))
 
-    def seat_cost(self) -> Floats:
-        """float64[k, r]: cost that a pending job adds on a free seat."""
-        cost = np.full((len(self.job_classes), len(self.seat_classes)), np.inf)
-        for table, columns in self.resident_tables.values():
-            cost[:, columns] = table.cost
-        return cost
-
     def best_solo_cost(self) -> Floats:
         """float64[k]: cost alone on the best class of empty devices; inf where no class allows it."""
         return np.asarray(np.minimum.reduce([np.full(len(self.job_classes), np.inf), *self.solo_cost.values()]))

@@ -32,11 +32,7 @@ class GroupStart:
 
 
 class Timeline:
-    """A partial schedule.
-
-    Each slot is a set of devices with the job that is the last to end on it. Each slot is a set of devices with the job
-    that is the last to end on it.
-    """
+    """A partial schedule; each slot is a set of devices with the job that is the last to end on it."""
 
     def __init__(self, problem: ScheduleProblem, profiles: "list[CapacityProfile] | None" = None) -> None:
         """The occupation by the residents alone; `profiles` as `resident_profiles` makes them, which are copied."""
