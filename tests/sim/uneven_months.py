@@ -131,33 +131,45 @@ PROCESSES = (
     UnevenProcess(name="bursts of days", intensity=bursts(per_month=4.0, mean_h=72.0, height=0.65, calm=0.75)),
     UnevenProcess(name="weekly rhythm", intensity=weeks(log_level=-0.1, spread=0.45, weekend=0.4, by_hour=0.6)),
 )
-OTHERS = (
+OTHERS = (  # sites of four devices and long jobs
     UnevenProcess(
         name="five on/off sources, H = .75",
         intensity=on_off(sources=5, shape=1.5, mean_h=18.0),
-        devices=10,
-        per_day=60.0,
-        median_s=5_400.0,
+        devices=4,
+        per_day=22.0,
+        median_s=7_200.0,
+        log_sd=0.9,
+    ),
+    UnevenProcess(
+        name="log-Gaussian, three days",
+        intensity=log_gaussian(correlated_h=72.0, spread=0.5),
+        devices=4,
+        per_day=19.0,
+        median_s=7_200.0,
         log_sd=1.1,
     ),
-    UnevenProcess(name="log-Gaussian, three days", intensity=log_gaussian(correlated_h=72.0, spread=0.5), per_day=50.0),
     UnevenProcess(
         name="sessions of a day",
         intensity=sessions(per_day=5.0, shape=1.5, mean_h=24.0, mean=4.6),
-        devices=6,
-        per_day=46.0,
-        median_s=2_700.0,
-        log_sd=1.4,
+        devices=4,
+        per_day=16.0,
+        median_s=10_800.0,
+        log_sd=0.7,
     ),
     UnevenProcess(
-        name="longer bursts", intensity=bursts(per_month=3.0, mean_h=84.0, height=0.75, calm=0.74), per_day=58.0
+        name="longer bursts",
+        intensity=bursts(per_month=3.0, mean_h=84.0, height=0.75, calm=0.74),
+        devices=4,
+        per_day=20.0,
+        median_s=7_200.0,
+        log_sd=0.9,
     ),
     UnevenProcess(
         name="calmer weeks",
         intensity=weeks(log_level=-0.08, spread=0.4, weekend=0.5, by_hour=0.5),
-        devices=10,
-        per_day=50.0,
+        devices=4,
+        per_day=18.0,
         median_s=7_200.0,
-        log_sd=0.9,
+        log_sd=1.1,
     ),
 )
