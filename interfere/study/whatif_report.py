@@ -145,7 +145,7 @@ def _key_figures(answer: "WhatIfAnswer") -> Tiles:
             Tile(
                 value=change.mean if change else DASH,
                 form=CHANGE,
-                label=f"mean completion time, {main.against}" if main else "mean completion time",
+                label=f"mean completion time{_of_months(answer)}, {main.against}" if main else "mean completion time",
                 detail=interval or "no interval",
             ),
             Tile(
@@ -156,6 +156,10 @@ def _key_figures(answer: "WhatIfAnswer") -> Tiles:
             ),
         )
     )
+
+
+def _of_months(answer: "WhatIfAnswer") -> str:
+    return " over months at such loads" if answer.over_loads else ""
 
 
 def _saved_tile(answer: "WhatIfAnswer") -> list[Tile]:

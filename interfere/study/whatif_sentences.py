@@ -65,6 +65,8 @@ def verdict(answer: "WhatIfAnswer") -> tuple[list[str], Tone]:
     ends = change.interval
     if all(line.score.shared == 0 for line in effects):
         text = f"No: {_situation(first)}; no job would share: devices are free whenever one arrives."
+        if ends.is_known and change.mean <= PAYS:
+            text = f"{text} Over {_months(change)} it would change the mean completion time by {change_text(change)}."
         return list(filter(None, (text, _saved_text(answer), _pays_text(answer)))), Tone.UNSURE
     changed = f"sharing two jobs a GPU would change the mean completion time by {change_text(change)}"
     if answer.over_loads:
@@ -130,8 +132,8 @@ def _saved_text(answer: "WhatIfAnswer") -> str:
         return ""
     equal = "with the same mean completion time and the same waiting of nine jobs in ten"
     if len(answer.saved) > 1:
-        parts = [f"{_given_back(each)} of {each.devices} {each.device_type}" for each in answer.saved]
-        return f"Of one type, the others kept, you could give back {' or '.join(parts)} {equal}."
+        parts = [_given_back(each) for each in answer.saved]
+        return f"Of one type, all others kept, you could give back {' or '.join(parts)}, {equal}."
     (saved,) = answer.saved
     because = ": the largest job needs the others" if saved.largest_job else ""
     if saved.with_sharing <= saved.without_sharing:
@@ -145,7 +147,9 @@ def _saved_text(answer: "WhatIfAnswer") -> str:
 def _given_back(saved: DevicesSaved) -> str:
     """Return how many devices of a type could be given back, with sharing where that changes the number."""
     alone = str(saved.without_sharing or "none")
-    return alone if saved.with_sharing <= saved.without_sharing else f"{saved.with_sharing} sharing ({alone} without)"
+    if saved.with_sharing <= saved.without_sharing:
+        return f"{alone} of {saved.devices} {saved.device_type}"
+    return f"{saved.with_sharing} of {saved.devices} {saved.device_type} (without sharing {alone})"
 
 
 def later_text(groups: "Sequence[JobGroup]") -> str:
