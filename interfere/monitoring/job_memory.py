@@ -117,6 +117,19 @@ def cgroup_of(pid: int | str, *, proc: Path = PROC, root: Path = CGROUPS) -> Mem
     return unified if unified is not None and (unified.folder / _FILES[2].usage).exists() else None
 
 
+def pod_cgroup(uid: str, *, root: Path | None = None) -> MemoryCgroup | None:
+    """Return the memory control group of a pod; None where there is none.
+
+    The kubelet names it by the pod's uid: `kubepods/burstable/podUID`, and with systemd's driver
+    `kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice` with _ in place of -.
+    """
+    root = root or CGROUPS
+    top = root / "memory" if (root / "memory").is_dir() else root
+    names = (f"pod{uid}", f"pod{uid.replace('-', '_')}.slice")
+    found = (path for path in top.glob("kubepods*/**/*pod*") if path.is_dir() and path.name.endswith(names))
+    return next((MemoryCgroup(path) for path in sorted(found)), None)
+
+
 # --- windows ----------------------------------------------------------------------------------------------------------
 
 

@@ -35,6 +35,11 @@ FULL = (
     "priorityClassName=system-cluster-critical",
     "controller.tlsSecret=marks-tls",
     "evictions.enabled=true",
+    "grants.granuleGib=10",
+    "agent.enabled=true",
+    "agent.enforce=true",
+    "agent.runtimeClass=nvidia",
+    "agent.tolerations[0].operator=Exists",
 )
 
 CERT_MANAGER = ("mode=gate", "certManager.enabled=true", "serviceMonitor.enabled=true")

@@ -33,6 +33,7 @@ from tests.deploy.manifests import (
 from tests.deploy.schema import findings
 from tests.deploy.tools import need
 
+GRANTS = ("mode=gate", "grants.granuleGib=10")
 CHOICES = {"default": (), "gate": ("mode=gate",), "full": FULL, "database": DATABASE, "cert-manager": CERT_MANAGER}
 
 
@@ -118,12 +119,12 @@ def test_observe_only_has_no_webhook_and_no_right_to_make_claims() -> None:
     ] == []
 
 
-@pytest.mark.parametrize("values", [(), ("mode=gate",), ("evictions.enabled=true",), FULL])
+@pytest.mark.parametrize("values", [(), ("mode=gate",), ("evictions.enabled=true",), GRANTS, FULL])
 def test_pods_are_evicted_with_leave_alone(values: tuple[str, ...]) -> None:
     """In mode observe it is said who would be: without the right."""
     objects = documents(render(*values).stdout)
     rules = [rule for each in objects if each["kind"] == "ClusterRole" for rule in each["rules"]]
-    assert any("pods/eviction" in rule["resources"] for rule in rules) == (values == FULL)
+    assert any("pods/eviction" in rule["resources"] for rule in rules) == (values in (GRANTS, FULL))
 
 
 def test_every_rule_says_why_each_verb_is_needed() -> None:

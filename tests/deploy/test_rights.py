@@ -17,6 +17,7 @@ from interfere.serving.adapters.kubernetes.controller import Controller, control
 from interfere.serving.adapters.kubernetes.releasing import release_for_good, release_pods
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from interfere.serving.adapters.kubernetes.webhook import CertificateKeeper
+from interfere.serving.adapters.node.agent import PodJobs
 from interfere.serving.server import RunningServer
 from tests.deploy.manifests import documents, render
 from tests.serving.adapters.kubernetes.conftest import api_server, controller, policy_server
@@ -127,3 +128,16 @@ def test_the_rights_of_the_release(api_server: ApiServer, monkeypatch: pytest.Mo
     done = release_for_good(ClusterApi(10.0, 100.0, 100), settings(), controller_metrics(), "interfere")
     assert (done.released, done.still_gated) == (3, 0)
     check(rules_of("interfere-release", "mode=gate"), api_server.calls)
+
+
+def test_the_agents_rights(api_server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
+    two_nodes(api_server, "hami")
+    api_server.add(POD, pod("p", source="hami", gated=False, nodeName="n0", notes={names.HAMI_USE: "GPU-n0-0"}))
+    chosen = settings(granule_gib=4.0)
+    source = PodJobs(chosen, ClusterApi(chosen.timeout_s, chosen.writes_per_s, chosen.burst), "n0")
+    (job,) = source.jobs()
+    source.warn(job.id, "it holds too much")
+    rules = rules_of("interfere-agent", "agent.enabled=true")
+    called = {call for call in api_server.calls if call.resource not in ("version", "")}
+    check(rules, called)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from interfere.records import Plan
+from interfere.records import ActionKind, Plan
 from interfere.reports.numbers import count_noun
 from interfere.serving.adapters.kubernetes import names, writes
 from interfere.serving.adapters.kubernetes.api_server.calls import (
@@ -70,7 +70,8 @@ class KubernetesPort:
         dry_run: bool = False,
     ) -> None:
         self.dry_run, self.rules = dry_run, settings.window_rules(settle_s=SETTLE_S)
-        self.limits = settings.limits(*(STOPS if settings.evicts else ()))
+        ends = (ActionKind.END,) if settings.grants_memory else ()
+        self.limits = settings.limits(*(STOPS if settings.evicts else ends))
         self._settings, self._api, self._cluster = settings, api, cluster
         self._metrics, self._may_write, self._observes = metrics, may_write, settings.mode is Mode.OBSERVE
         self._gated, self._now_s = 0, 0.0

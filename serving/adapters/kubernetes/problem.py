@@ -31,6 +31,7 @@ from interfere.serving.adapters.kubernetes.records import (
 from interfere.serving.adapters.kubernetes.seats import (
     DeviceKey,
     device_record,
+    held_gpus,
     is_placed,
     job_record,
     node_of_pod,
@@ -39,6 +40,7 @@ from interfere.serving.adapters.kubernetes.seats import (
 )
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from interfere.serving.adapters.problem import STARTS, Problem, first_reason, horizon
+from interfere.serving.adapters.settings import GIB
 
 ONLY_TO_GATE = ("claim template", "other gates", "other scheduler")  # what would have been best is said all the same
 INVALID = f"its annotations {names.PREFIX}* are not valid"
@@ -128,16 +130,22 @@ def build(
     able = [(pod, job) for pod, job in pooled if job.pools]
     left["no node admits it"] += len(pooled) - len(able)
     # 4. As many pods as may be decided at once.
-    records = tuple(device_record(gpu, residents, pool_of.get(gpu.id, "none")) for gpu, residents in devices)
+    granule_bytes = settings.granule_gib * GIB
+    if settings.grants_memory:
+        offered = {gpu.id for gpu, _ in devices}
+        devices += [each for each in held_gpus(state, settings, now_s, hypothetical) if each[0].id not in offered]
+    records = tuple(
+        device_record(gpu, residents, pool_of.get(gpu.id, "none"), granule_bytes) for gpu, residents in devices
+    )
     number_decided = horizon(records, settings)
     candidates, behind = able[:number_decided], able[number_decided:]
     snapshot = None
-    if candidates:
+    if candidates or (settings.grants_memory and any(residents for _, residents in devices)):
         snapshot = Snapshot(
             pending=tuple(job for _, job in candidates),
             devices=records,
             scope=settings.cluster,
-            now_s=now_s if settings.evicts else NAN,
+            now_s=now_s if settings.evicts or settings.grants_memory else NAN,
         )
     return ClusterProblem(
         snapshot=snapshot,

@@ -184,8 +184,23 @@ def _kubelets_choice(
         yield replace(gpu, seats=on_each + 1), residents
 
 
-def device_record(gpu: Gpu, residents: tuple[Job, ...], pool: str = "") -> Device:
-    """Return a GPU with a free seat as a device of a decision problem."""
+def held_gpus(
+    state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str] = frozenset()
+) -> list[tuple[Gpu, tuple[Job, ...]]]:
+    """Return the GPUs whose pods are known, without a free seat, and the jobs on each: their grants are looked at."""
+    default_bytes = claim_sizes(state.gpus).seat_bytes
+    pods_on, _ = _pods_by_gpu(state, settings, now_s, hypothetical)
+    found: list[tuple[Gpu, tuple[Job, ...]]] = []
+    for gpu in (gpu for gpu in state.gpus if gpu.siblings == 1 and gpu.id in pods_on):
+        pods = pods_on[gpu.id]
+        residents = [_resident(pod, gpu, claim, default_bytes, now_s, settings) for pod, claim in pods]
+        if all(residents):
+            found.append((replace(gpu, seats=len(residents)), tuple(job for job in residents if job)))
+    return found
+
+
+def device_record(gpu: Gpu, residents: tuple[Job, ...], pool: str = "", granule_bytes: float = NAN) -> Device:
+    """Return a GPU as a device of a decision problem. `granule_bytes`: the unit of its grants; NaN: it grants none."""
     return Device(
         id=gpu.id,
         type=gpu.type,
@@ -193,7 +208,8 @@ def device_record(gpu: Gpu, residents: tuple[Job, ...], pool: str = "") -> Devic
         memory_bytes=gpu.memory_bytes,
         mode=gpu.mode,
         residents=residents,
-        seats=None if gpu.seats == DEFAULT_SEATS else gpu.seats,
+        seats=None if gpu.seats == DEFAULT_SEATS and math.isnan(granule_bytes) else gpu.seats,
+        granule_bytes=min(granule_bytes, gpu.memory_bytes) if granule_bytes > 0 else NAN,
         pool=pool,
     )
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from interfere.errors import Violation
+from interfere.records import NAN
 from interfere.records.checks import refused
 from interfere.records.cluster import MAX_SEATS
 from interfere.serving.adapters.kubernetes.names import is_label, is_subdomain
@@ -41,6 +42,7 @@ class KubernetesSettings(AdapterSettings):
     seats: int = 2  # most pods on one GPU; a node that shares a GPU among fewer offers as many
     device_class: str = "gpu.nvidia.com"  # of the claims that the adapter creates
     evicts: bool = False  # pods that say what a stop costs them may be evicted for others of higher priority
+    granule_gib: float = NAN  # unit of memory grants: a pod that holds more is evicted; absent: nothing is granted
     request_name: str = "gpu"  # of the device request in such a claim
     window_s: float = 120.0
     timeout_s: float = 10.0
@@ -53,7 +55,12 @@ class KubernetesSettings(AdapterSettings):
     prometheus_token_file: Path | None = None  # holds a bearer token
     metrics_port: int = 0  # 0: none
 
-    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = (*AdapterSettings.MAY_BE_ZERO, "metrics_port", "seats")
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = (*AdapterSettings.MAY_BE_ZERO, "metrics_port", "seats", "granule_gib")
+
+    @property
+    def grants_memory(self) -> bool:
+        """Whether pods hold memory grants."""
+        return self.granule_gib > 0
 
     def device_type(self, product: str) -> str:
         """Return the device type of a product name; the product name itself where the settings name none."""
@@ -62,6 +69,8 @@ class KubernetesSettings(AdapterSettings):
     def own_violations(self) -> Sequence[Violation]:
         """Return the broken rules of sharing mode, seats, names for the API server, and Prometheus."""
         bad = list(set_sharing_mode(self, "sharing_mode"))
+        if self.granule_gib <= 0:
+            bad.append(refused(self, "granule_gib", "must be positive", "leave it out where nothing is granted"))
         if not 1 <= self.seats <= MAX_SEATS:
             bad.append(refused(self, "seats", f"must be a whole number from 1 to {MAX_SEATS}", "leave it out for two"))
         for name, holds in (("device_class", is_subdomain), ("request_name", is_label), ("namespace", is_label)):

@@ -4,9 +4,9 @@ import json
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
@@ -19,19 +19,27 @@ from interfere.monitoring.job_memory import (
     WatchedJob,
     cgroup_of,
     memory_usages,
+    pod_cgroup,
     warning,
 )
 from interfere.profiling.programs.process_tree import ProcessTable
 from interfere.profiling.programs.started_jobs import NoticeKind, StartedJob
-from interfere.records import MemoryUsage
+from interfere.records import NAN, MemoryUsage
+from interfere.records.promises import granules_for
+from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.metrics import AdapterMetrics
-from interfere.serving.adapters.node.port import MAX_GAP, NodeChange, NodePort, NodeSettings
+from interfere.serving.adapters.node.port import NodeChange, NodePort, NodeSettings, memory_on_gpus
 from interfere.serving.adapters.observations import MAX_USAGES
 from interfere.serving.adapters.round import Advisor, Round, run_rounds, stop_on_signals
+from interfere.serving.adapters.settings import GIB, AdapterSettings
 from interfere.serving.adapters.slurm.port import runs
 from interfere.serving.adapters.slurm.scontrol import SlurmCommands
 from interfere.serving.adapters.slurm.settings import SlurmSettings
 from interfere.strict_json import json_value
+
+if TYPE_CHECKING:
+    from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
+    from interfere.serving.adapters.kubernetes.records import Pod
 
 app = typer.Typer(add_completion=False)
 DEFAULT = Path("/etc/interfere/agent.toml")
@@ -39,25 +47,37 @@ DEFAULT = Path("/etc/interfere/agent.toml")
 Config = Annotated[Path, typer.Option(help="TOML file: settings, and the devices of this node.")]
 
 
-class SlurmJobs:
-    """The jobs of this node that Slurm started: measured, reported and warned here, and ended by Slurm's advisor.
+class JobSource(Protocol):
+    """Jobs of this node that somebody else started: measured, reported and warned here, and ended by who started
+    them."""
 
-    Their memory counts in their own control group, where Slurm makes one, else in their process trees.
-    """
+    cluster: str  # part of the ids of their observations
 
-    def __init__(self, settings: SlurmSettings, node: str, interval_s: float, *, enforce: bool) -> None:
-        self._settings, self._node, self._enforce = settings, node, enforce
-        self._slurm = SlurmCommands(settings.timeout_s, settings.only_user_id)
-        self._windows = MemoryWindows(settings.report_every_s, MAX_GAP * interval_s)
-        self._excess = ExcessWatch()
+    def jobs(self) -> Sequence[WatchedJob]:
+        """Return the running jobs whose memory is to be measured. Raises InterfereError."""
+
+    def gpu_uuids(self) -> Collection[str]:
+        """Return the GPUs of which the driver is asked who holds what; of the last call of `jobs`."""
+
+    def warn(self, job_id: str, message: str) -> None:
+        """Tell a job that it holds more than its grant. Raises InterfereError."""
+
+
+class MeasuredJobs:
+    """Samples the jobs of a source, and reports what they hold."""
+
+    def __init__(self, source: JobSource, settings: AdapterSettings, max_gap_s: float, *, enforce: bool) -> None:
+        self._source, self._enforce, self._excess = source, enforce, ExcessWatch()
+        self._windows = MemoryWindows(settings.report_every_s, max_gap_s)
+        self._patience_s = settings.grant_patience_s
         self._unsent: tuple[MemoryUsage, ...] = ()
 
     def report(self, client: PolicyClient) -> dict[str, str]:
-        """Sample and report all jobs, and return the warnings by job id. Raises InterfereError; the next call goes
+        """Sample and report all jobs once, and return the warnings by job id. Raises InterfereError; the next call goes
         on."""
-        now_s, watched = time.time(), self._watched_jobs()
-        prefix, table = f"node/{self._settings.cluster}", ProcessTable()
-        usages = memory_usages(watched, self._windows, {}, now_s, prefix, table)
+        now_s, watched = time.time(), self._source.jobs()
+        gpu_table, prefix = memory_on_gpus(self._source.gpu_uuids()), f"node/{self._source.cluster}"
+        usages = memory_usages(watched, self._windows, gpu_table, now_s, prefix, ProcessTable())
         self._unsent = (*self._unsent, *usages)[-MAX_USAGES:]
         if self._unsent:
             client.observe(self._unsent)
@@ -65,12 +85,23 @@ class SlurmJobs:
         warnings, job_of = dict[str, str](), {job.run_id: job for job in watched}
         for run_id, used_bytes in self._excess.see(watched, usages).items():
             job = job_of[run_id]
-            warnings[job.id] = warning(used_bytes, job.limit_bytes, self._settings.grant_patience_s)
+            warnings[job.id] = warning(used_bytes, job.limit_bytes, self._patience_s)
             if self._enforce:
-                self._slurm.notify(job.id, f"interfere warns this job: {warnings[job.id]}")
+                self._source.warn(job.id, warnings[job.id])
         return warnings
 
-    def _watched_jobs(self) -> list[WatchedJob]:
+
+class SlurmJobs:
+    """The jobs of this node that Slurm started (`JobSource`): Slurm's advisor ends them.
+
+    Their memory counts in their own control group, where Slurm makes one, else in their process trees.
+    """
+
+    def __init__(self, settings: SlurmSettings, node: str) -> None:
+        self.cluster, self._settings, self._node = settings.cluster, settings, node
+        self._slurm = SlurmCommands(settings.timeout_s, settings.only_user_id)
+
+    def jobs(self) -> list[WatchedJob]:
         """Return the running jobs of this node that name their workload and run on one known device."""
         watched, tolerance = list[WatchedJob](), self._settings.limits().memory.grant_tolerance
         for run in runs(self._slurm.jobs(), self._slurm.nodes(), self._settings):
@@ -93,6 +124,72 @@ class SlurmJobs:
             )
         return watched
 
+    def gpu_uuids(self) -> tuple[str, ...]:
+        """Return none: Slurm names its GPUs by their GRES types."""
+        return ()
+
+    def warn(self, job_id: str, message: str) -> None:
+        """Write into the standard error of a job."""
+        self._slurm.notify(job_id, f"interfere warns this job: {message}")
+
+
+class PodJobs:
+    """The pods of this node (`JobSource`): the controller evicts them. What they hold on their GPU counts."""
+
+    def __init__(self, settings: KubernetesSettings, api: "ClusterApi", node: str) -> None:
+        self.cluster, self._settings, self._api, self._node = settings.cluster, settings, api, node
+        self._pods: dict[str, Pod] = {}  # by their ids in decisions
+        self._uuids: tuple[str, ...] = ()
+
+    def jobs(self) -> list[WatchedJob]:
+        """Return the running pods of this node that name their workload and hold one known GPU."""
+        from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
+        from interfere.serving.adapters.kubernetes.seats import held_gpus
+
+        pods, _ = self._api.list("/api/v1/pods", fields=f"spec.nodeName={self._node}")
+        nodes, _ = self._api.list("/api/v1/nodes", fields=f"metadata.name={self._node}")
+        devices = "/apis/resource.k8s.io/v1"
+        slices, _ = self._api.list(f"{devices}/resourceslices", fields=f"spec.nodeName={self._node}")
+        claims = []
+        for namespace in sorted({row["metadata"]["namespace"] for row in pods}):
+            claims += self._api.list(f"{devices}/namespaces/{namespace}/resourceclaims")[0]
+        state = cluster_state(self._settings, pods, nodes, slices, claims)
+        self._pods = {pod.id: pod for pod in state.pods}
+        held = held_gpus(state, self._settings, self._api.time_s())
+        self._uuids = tuple(gpu.uuid for gpu, _ in held)
+        tolerance = self._settings.limits().memory.grant_tolerance
+        granule_bytes = self._settings.granule_gib * GIB
+        watched = []
+        for gpu, residents in held:
+            for job in (job for job in residents if job.workload):
+                has_grant = self._settings.grants_memory and job.memory_peak_bytes > 0
+                granted_bytes = granules_for(job.memory_peak_bytes, granule_bytes) * granule_bytes if has_grant else NAN
+                cgroup = pod_cgroup(self._pods[job.id].uid)
+                watched.append(
+                    WatchedJob(
+                        id=job.id,
+                        run_id=self._pods[job.id].run_id,
+                        workload=job.workload,
+                        device_id=gpu.id,
+                        device_type=gpu.type,
+                        gpu_uuid=gpu.uuid,
+                        limit_bytes=granted_bytes * (1.0 + tolerance) if has_grant else math.inf,
+                        cgroup=cgroup,
+                        pids=cgroup.process_ids() if cgroup else (),
+                    )
+                )
+        return watched
+
+    def gpu_uuids(self) -> tuple[str, ...]:
+        """Return the GPUs of the pods."""
+        return self._uuids
+
+    def warn(self, job_id: str, message: str) -> None:
+        """Write an Event of the pod."""
+        from interfere.serving.adapters.kubernetes.writes import event
+
+        self._api.write(event(self._pods[job_id], "MemoryGrant", f"interfere warns this pod: {message}", time.time()))
+
 
 def _slurm_cgroup(pids: Sequence[int], job_id: str) -> MemoryCgroup | None:
     """Return the control group that Slurm made for a job; None where it makes none (task/cgroup is not used)."""
@@ -107,6 +204,10 @@ def agent(
     server: Annotated[str | None, typer.Option(help="Address of the policy server. Default: 127.0.0.1:50051.")] = None,
     interval: Annotated[float | None, typer.Option(help="Seconds between samples. Default: 2.")] = None,
     slurm: Annotated[Path | None, typer.Option(help="The advisor's file: also measure what Slurm's jobs hold.")] = None,
+    kubernetes: Annotated[
+        Path | None, typer.Option(help="The controller's file: also measure what pods of this node hold.")
+    ] = None,
+    node: Annotated[str | None, typer.Option(help="Name of this node. Default: the host's.")] = None,
     enforce: Annotated[
         bool, typer.Option("--enforce", help="Warn and end jobs. Without it: only say who would be.")
     ] = False,
@@ -115,20 +216,21 @@ def agent(
 ) -> None:
     """Measure what this node's jobs hold until SIGTERM or Ctrl-C; with --enforce end who stays above a grant.
 
-    Only jobs that `interfere run` started are warned and ended, by the processes that started them. Jobs of Slurm are
-    measured and warned; Slurm's advisor ends them.
+    Only jobs that `interfere run` started are warned and ended, by the processes that started them. Jobs of Slurm and
+    pods are measured and warned; Slurm's advisor and Kubernetes' controller end them.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    settings = NodeSettings.load(config, {"server": server, "interval_s": interval})
+    settings = NodeSettings.load(config, {"server": server, "interval_s": interval, "node": node})
     port, metrics = NodePort(settings, enforce=enforce), AdapterMetrics("node", {})
-    by_slurm = None
-    if slurm is not None:
-        by_slurm = SlurmJobs(SlurmSettings.load(slurm, {}), settings.node_name, settings.interval_s, enforce=enforce)
+    sources = [
+        MeasuredJobs(source, source_settings, settings.largest_gap_s, enforce=enforce)
+        for source, source_settings in _sources(slurm, kubernetes, settings.node_name)
+    ]
     with PolicyClient(settings.server, timeout_s=settings.timeout_s) as client:
         advisor = Advisor(port, client, port, settings, metrics)
 
         def report(done: Round[StartedJob, NodeChange]) -> None:
-            warnings = by_slurm.report(client) if by_slurm else {}
+            warnings = {job_id: told for source in sources for job_id, told in source.report(client).items()}
             if as_json:
                 typer.echo(json.dumps(json_value(document(done, warnings, enforced=enforce))))
             elif done.changes or warnings:
@@ -142,12 +244,24 @@ def agent(
         run_rounds(advisor, settings.interval_s, stop_on_signals(), report)
 
 
-def document(
-    done: Round[StartedJob, NodeChange], slurm_warnings: Mapping[str, str], *, enforced: bool
-) -> dict[str, Any]:
+def _sources(
+    slurm: Path | None, kubernetes: Path | None, node: str
+) -> Iterator[tuple[JobSource, SlurmSettings | KubernetesSettings]]:
+    if slurm is not None:
+        slurm_settings = SlurmSettings.load(slurm, {})
+        yield SlurmJobs(slurm_settings, node), slurm_settings
+    if kubernetes is not None:
+        from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
+
+        settings = KubernetesSettings.load(kubernetes, {})
+        api = ClusterApi(settings.timeout_s, settings.writes_per_s, settings.burst)
+        yield PodJobs(settings, api, node), settings
+
+
+def document(done: Round[StartedJob, NodeChange], warnings: Mapping[str, str], *, enforced: bool) -> dict[str, Any]:
     """Return the report of a round as a document for --json."""
     notices = [(each.job.id, each.notice.kind, each.notice.reason) for each in done.changes]
-    notices += [(job_id, NoticeKind.WARNING, reason) for job_id, reason in slurm_warnings.items()]
+    notices += [(job_id, NoticeKind.WARNING, reason) for job_id, reason in warnings.items()]
     return {
         "at_s": done.at_s,
         "notices": [{"job": job_id, "kind": kind.value, "reason": reason} for job_id, kind, reason in notices],
@@ -157,12 +271,12 @@ def document(
     }
 
 
-def text(done: Round[StartedJob, NodeChange], slurm_warnings: Mapping[str, str], *, enforced: bool) -> str:
+def text(done: Round[StartedJob, NodeChange], warnings: Mapping[str, str], *, enforced: bool) -> str:
     """Return the report of a round as text: a line for each notice."""
     verb = {NoticeKind.WARNING: "warned", NoticeKind.END: "ended"}
     would = "" if enforced else "would be "
     lines = [
         f"{each['job']}: {would}{verb[NoticeKind(each['kind'])]}: {each['reason']}"
-        for each in document(done, slurm_warnings, enforced=enforced)["notices"]
+        for each in document(done, warnings, enforced=enforced)["notices"]
     ]
     return "\n".join([*lines, *(f"{each.job_id}: {each.message}" for each in done.rejected)])

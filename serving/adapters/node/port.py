@@ -10,7 +10,7 @@ import math
 import socket
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -47,7 +47,8 @@ from interfere.serving.adapters.windows import Place, Residency, Run
 from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 _log = logging.getLogger("interfere.agent")
-MAX_GAP = 2.5  # in rounds: one missing sample is an irregularity of a busy node, two are a gap
+MAX_GAP = 2.5  # in intervals: one missing sample is an irregularity of a busy node, two are a gap
+GAP_OF_PATIENCE = 0.1  # a gap of a tenth of the patience hides no dip that would matter, however busy the node is
 ACT_S = 30.0  # a supervisor that was asked to end its job has so long, beyond the grace of the job, to do so
 LOST, OVERDUE = "its supervisor was killed", "it did not end when it was asked to"
 SETTLE_S = 3.0  # marks are written once a second
@@ -86,20 +87,25 @@ class NodeSettings(AdapterSettings):
     node: str = ""  # its name; empty: the host's
     jobs: Path = JOBS
     host_reserve_gib: float = NAN  # host memory that backs what devices grant beyond their own; absent: what they need
-    devices: tuple[NodeDevice, ...] = ()
+    devices: tuple[NodeDevice, ...] = ()  # of jobs that `interfere run` starts
+    # Between two samples of one window; 0: 2.5 intervals, and a tenth of grant_patience_s at least.
+    max_gap_s: float = 0.0
     grace_s: float = 10.0  # that `interfere run` gives a job; a supervisor that takes longer is ended with its job
 
-    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = (*AdapterSettings.MAY_BE_ZERO, "grace_s", "host_reserve_gib")
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = (*AdapterSettings.MAY_BE_ZERO, "grace_s", "host_reserve_gib", "max_gap_s")
 
     def own_violations(self) -> Sequence[Violation]:
-        """Return a violation where no device is described, or one twice."""
+        """Return a violation where a device is described twice."""
         names = [device.id for device in self.devices]
         bad = []
-        if not names:
-            bad.append(refused(self, "devices", "no device is described", 'add [[devices]] with id = "0"'))
         if len(set(names)) < len(names):
             bad.append(refused(self, "devices", "two have one id", "give each its own", value=", ".join(names)))
         return bad
+
+    @property
+    def largest_gap_s(self) -> float:
+        """The longest time between two samples of one window. Shorter dips of a job's memory may be missed."""
+        return self.max_gap_s or max(MAX_GAP * self.interval_s, GAP_OF_PATIENCE * self.grant_patience_s)
 
     @property
     def node_name(self) -> str:
@@ -140,7 +146,7 @@ class NodePort:
         self.rules = settings.window_rules(settle_s=SETTLE_S)
         self._settings = settings
         self._excess = ExcessWatch()
-        self._windows = MemoryWindows(settings.report_every_s, MAX_GAP * settings.interval_s)
+        self._windows = MemoryWindows(settings.report_every_s, settings.largest_gap_s)
         self._devices = {f"{settings.node_name}/{device.id}": device for device in settings.devices}
         self._jobs: tuple[StartedJob, ...] = ()
         self._watched: dict[str, _Watch] = {}
@@ -160,7 +166,8 @@ class NodePort:
         self._read_jobs(table)
         watched = [self._watched_job(job) for job in self._running()]
         prefix = f"node/{self._settings.cluster}/{self._settings.node_name}"
-        usages = memory_usages(watched, self._windows, self._gpu_table(), self._now_s, prefix, table)
+        gpu_table = memory_on_gpus(device.gpu_uuid for device in self._settings.devices if device.gpu_uuid)
+        usages = memory_usages(watched, self._windows, gpu_table, self._now_s, prefix, table)
         limit_of = {job.run_id: job.limit_bytes for job in watched}
         for run_id, used_bytes in self._excess.see(watched, usages).items():
             patience_s = self.limits.memory.grant_patience_s
@@ -232,19 +239,6 @@ class NodePort:
             cgroup=cgroup if cgroup is not None and cgroup.folder.name == job.record.cgroup else None,
             pids=pids,
         )
-
-    def _gpu_table(self) -> dict[str, dict[int, float]]:
-        """Return the memory of each process on each GPU of this node that answers."""
-        table: dict[str, dict[int, float]] = {}
-        for device in self._settings.devices:
-            if device.gpu_uuid:
-                try:
-                    rows = gpu_processes(device.gpu_uuid)
-                except InterfereError as error:
-                    _log.warning("memory on device %s is not known: %s", device.id, error.one_line)
-                    continue
-                table[device.gpu_uuid] = {row.pid: row.memory_bytes for row in rows}
-        return table
 
     def _is_overdue(self, job: StartedJob) -> bool:
         """Whether a job should have ended by now."""
@@ -343,3 +337,16 @@ class NodePort:
     def complete_until_s(self, now_s: float) -> float:
         """Return the time up to which the marks are complete (`MarkSource`)."""
         return now_s
+
+
+def memory_on_gpus(uuids: Iterable[str]) -> dict[str, dict[int, float]]:
+    """Return the bytes of each process on each of these GPUs; one whose driver does not answer is left out."""
+    table: dict[str, dict[int, float]] = {}
+    for uuid in uuids:
+        try:
+            rows = gpu_processes(uuid)
+        except InterfereError as error:
+            _log.warning("memory on %s is not known: %s", uuid, error.one_line)
+            continue
+        table[uuid] = {row.pid: row.memory_bytes for row in rows}
+    return table
