@@ -21,7 +21,7 @@ class Truth(Protocol):
 
     @property
     def gang_excess(self) -> float:
-        """The slowdown of a job on several devices beside others, relative to that of the same job on one device."""
+        """What a job on several devices loses beside others, relative to the same job on one device."""
 
     def slowdown(self, victim: str, neighbour: str, device_type: str) -> float:
         """Return the slowdown (≥ 1) of a workload beside another; NaN where the two must not share."""

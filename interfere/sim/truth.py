@@ -1,8 +1,8 @@
 """The truth of a replay: measured slowdowns of pairs, and what holds where the measurements have gaps.
 
 A speed above 1 comes from a wrong time of the job on its own (21 % of Lucid's): slowdowns are clipped at 1. A gang
-beside a gang slows down as one device of each does: no table says more. Two workloads share only where both ordered
-pairs were measured and feasible.
+beside a gang loses `GANG_EXCESS` of what one device of each does, as gangs on two CPU cores did: no table of GPUs says
+more. Two workloads share only where both ordered pairs were measured and feasible.
 Law: what was clipped, filled and left out is counted.
 """
 
@@ -23,6 +23,9 @@ from interfere.sharing_modes import OptionalSharingMode, SharingMode
 Floats = NDArray[np.float64]
 MeasuredGroups = Mapping[tuple[str, tuple[str, ...]], float]
 """(victim, its two or more neighbours, sorted) -> slowdown ≥ 1; NaN where they must not share."""
+# (s - 1) of a gang beside a gang over (s - 1) of the same jobs on one device: median of the shipped table `core`, whose
+# card tells the spread. A gang waits for its ranks also where it runs alone, and may wait while the neighbour works.
+GANG_EXCESS = 0.7
 STEP_TIME = METRICS[0]  # a replay advances jobs by steps
 UNKNOWN_ALONE, UNKNOWN_MEDIAN, UNKNOWN_WORST = "alone", "median", "worst"  # what workloads without truth do
 
@@ -198,8 +201,8 @@ class TableTruth:
     ) -> None:
         """Keep the slowdowns.
 
-        `gang_excess` is the slowdown of a job on several devices beside others, relative to that of the same job on one
-        device. No table tells it; schedulers expect 1.
+        `gang_excess` is what a job on several devices loses beside others (slowdown less one), relative to the same job
+        on one device: 1 as schedulers expect, `GANG_EXCESS` as measured.
         """
         self._composition, self.gang_excess = composition, gang_excess
         self._slowdowns, self._groups = dict[str, dict[tuple[str, str], float]](), dict[str, MeasuredGroups]()

@@ -20,7 +20,7 @@ from interfere.records.cluster import DEFAULT_SEATS
 from interfere.sim.schedulers.records import SchedulerRecord
 from interfere.sim.score import DayTotals, Score, score_of
 from interfere.sim.trace_worlds import has_ties
-from interfere.sim.truth import Composition
+from interfere.sim.truth import GANG_EXCESS, Composition
 from interfere.sim.uncertainty import (
     MIN_SPREAD_DAYS,
     POSITIVE,
@@ -186,7 +186,7 @@ def _kind(task: ReplayTask, scheduler: SchedulerRecord | None = None) -> ReplayT
     scheduler = scheduler or task.scheduler
     kind = replace(task, scheduler=scheduler, world=0, draw=0, tie=0)
     if not scheduler.sharing:
-        kind = replace(kind, max_slowdown=math.inf, scenario=0, gang_excess=1.0)
+        kind = replace(kind, max_slowdown=math.inf, scenario=0, gang_excess=GANG_EXCESS)
     return kind if scheduler.seats > DEFAULT_SEATS else replace(kind, composition=Composition.SUM)
 
 

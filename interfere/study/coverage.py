@@ -1,7 +1,7 @@
 """How much of a trace the truth knows, which a reader must know before any gain, and which pairs to measure first.
 
 A job counts as known where the truth has a pair of its workload with a workload of the same trace. Jobs on several
-devices are told apart: no table measured a gang beside a gang.
+devices are told apart: no table of GPUs measured a gang beside a gang.
 
 The pairs to measure first are those that narrow the answer most. A pair counts by the GPU hours in which jobs meet as
 this pair when everybody shares with whoever is there: of workloads with h_i and h_j GPU hours of all H, h_i · h_j / H.
@@ -19,7 +19,7 @@ from interfere.errors import InvalidInputError
 from interfere.predict.transfer.pair_belief import OrderedPair, PairBelief, pair_belief
 from interfere.predict.transfer.pair_sources import source_of_model
 from interfere.predict.transfer.process import pair_space
-from interfere.sim.truth import TruthTable
+from interfere.sim.truth import GANG_EXCESS, TruthTable
 from interfere.sim.world import HOUR_S, World
 
 MAX_WORKLOADS = 24  # with the most GPU hours, whose pairs may be named: 576 ordered pairs
@@ -64,8 +64,8 @@ class Coverage:
             return text
         return (
             f"{text}; {self.known_gang_gpu_h / self.known_gpu_h:.1%} of these GPU hours are of jobs on several GPUs, "
-            "which no table measured in pairs: policies with -one-gpu let none of them share, the others assume that "
-            "they slow down as on one GPU"
+            "which no table of GPUs measured in pairs: policies with -one-gpu let none of them share, for the others "
+            f"they lose {GANG_EXCESS:g} of what they would on one GPU, as gangs on two CPU cores do"
         )
 
 

@@ -22,7 +22,7 @@ from interfere.sim.schedulers.registry import LearningScheduler, make_scheduler
 from interfere.sim.schedulers.sharing import SchedulerOptions, SchedulerSettings
 from interfere.sim.score import DayTotals, Score, day_totals_of, score
 from interfere.sim.trace_worlds import redraw_days, scale_to_load, shuffle_ties, typical_week, without_devices
-from interfere.sim.truth import Composition, TableTruth, TruthTable
+from interfere.sim.truth import GANG_EXCESS, Composition, TableTruth, TruthTable
 from interfere.sim.world import World
 from interfere.study.engine import Document, Runner, TaskResults, tell
 
@@ -88,7 +88,7 @@ class ReplayTask:
     week: bool = False  # only the week of the trace that is most like the whole of it
     given_back: int = 0  # devices that are gone, of those of the trace
     given_type: str = ""  # of which they are; empty: of any
-    gang_excess: float = 1.0  # what gangs lose beside others, relative to the truth; schedulers expect the truth
+    gang_excess: float = GANG_EXCESS  # what gangs lose beside others, relative to jobs on one device
 
     @property
     def is_recorded(self) -> bool:

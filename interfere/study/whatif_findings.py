@@ -27,7 +27,7 @@ LATER_SHARE = 0.1  # a job ends later where it takes more than this longer from 
 GROUPS_TOLD = 3  # of users and of workloads: those with most jobs that end later
 MAX_WEEK_JOBS = 2_000  # in a world: with more, replays of the server's decisions take hours
 PAYS = -0.01  # change of the mean completion time from which on sharing pays
-GANG_EXCESSES = (2.0, 4.0)  # what gangs may lose, relative to the truth, beside as much as the truth
+GANG_EXCESSES = (1.0, 2.0)  # what gangs may lose, relative to jobs on one device, beside what was measured
 RUN_TIMES = ((600.0, "under 10 min"), (3_600.0, "10 min to 1 h"), (36_000.0, "1 to 10 h"), (math.inf, "over 10 h"))
 
 

@@ -22,7 +22,7 @@ from interfere.records.cluster import DEFAULT_SEATS, MAX_SEATS
 from interfere.reports.document import Document
 from interfere.reports.html_page import write_html_page
 from interfere.sim.schedulers.records import COMMON_QUEUES, Queue, SchedulerRecord, Sharing
-from interfere.sim.truth import Composition
+from interfere.sim.truth import GANG_EXCESS, Composition
 from interfere.sim.uncertainty import UncertainMean
 from interfere.study.comparison import Line, TraceGroup, compare
 from interfere.study.coverage import MissingTruth, gpu_hours, missing_truth
@@ -309,7 +309,7 @@ class WhatIfQuestion:
         return WhatIfAnswer(
             study=study,
             inputs=inputs,
-            effects=tuple(line for line in compared if line.task.gang_excess == 1.0),
+            effects=tuple(line for line in compared if line.task.gang_excess == GANG_EXCESS),
             over_loads={
                 each.label: change
                 for each in study.schedulers

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from interfere.reports.document import Tone
 from interfere.reports.numbers import format_hours
 from interfere.sim.schedulers.records import Sharing
+from interfere.sim.truth import GANG_EXCESS
 from interfere.sim.uncertainty import CONFIDENCE, UncertainMean
 from interfere.study.comparison import Line, TraceGroup
 from interfere.study.questions import StudyInputs
@@ -34,8 +35,8 @@ def coverage_text(inputs: StudyInputs) -> str:
     if coverage.has_gangs:
         share = coverage.known_gang_gpu_h / coverage.known_gpu_h
         text += (
-            f"; {share:.1%} of these hours are of jobs on several GPUs, which no table measured in pairs: they share "
-            "only where a line says so"
+            f"; {share:.1%} of these hours are of jobs on several GPUs, which no table of GPUs measured in pairs: "
+            "they share only where a line says so"
         )
     if inputs.is_predicted:
         text = f"{text}; nothing of it is measured: every figure below is as good as these predictions"
@@ -256,8 +257,8 @@ def warnings(answer: "WhatIfAnswer") -> list[str]:
         texts.insert(-1, known)
     if answer.inputs.coverage.has_gangs:
         texts.append(
-            "Jobs on several GPUs share only in the lines that say so, and there slow down as on one GPU: nobody "
-            "measured that."
+            "Jobs on several GPUs share only in the lines that say so, and there lose "
+            f"{GANG_EXCESS:g} of what they would on one GPU, as gangs on two CPU cores do: nobody measured it on GPUs."
         )
     if any(line.group is TraceGroup.OVERLOADED for line in answer.effects):
         texts.append("Worlds with an own load of 1 or more stand apart: gains there grow with the length of the trace.")

@@ -14,10 +14,19 @@ from interfere.data.loading import (
     shipped_tables,
     write_manifest,
 )
-from interfere.data.quality import MIN_ICC, group_quality, table_quality
+from interfere.data.quality import (
+    BESIDE_GANGS,
+    MIN_ICC,
+    gang_excesses,
+    group_quality,
+    repeatabilities,
+    table_quality,
+)
 from interfere.data.tables import read_table
 from interfere.errors import NotFoundError, TableError, UnfitError
-from interfere.profiling.workloads import BUILT_IN
+from interfere.profiling.campaign_table import LATENCY_QUANTILES
+from interfere.profiling.workloads import BUILT_IN, campaign_pairs
+from interfere.sim.truth import GANG_EXCESS
 
 CLOSED = [name for name, workload in BUILT_IN.items() if not (workload.gang_of or workload.requests_per_s > 0)]
 
@@ -53,6 +62,28 @@ def test_the_shipped_groups_are_many_agree_with_themselves_and_can_be_computed_a
     for group in table.ok_groups:
         assert sorted(slowdowns[group.victim, group.company]) == pytest.approx(sorted(group.passes))
         assert math.log(group.slowdown) == pytest.approx(sum(map(math.log, group.passes)) / len(group.passes))
+
+
+def test_the_table_of_one_core_holds_services_and_gangs_and_was_measured_twice() -> None:
+    table = read_table(shipped_table("core"))
+    assert {job.workload for job in table.jobs} == set(BUILT_IN)
+    steps = [row for row in table.ok_pairs if row.metric == "step_time_mean"]
+    campaigns = sorted({row.campaign for row in steps})
+    assert len(campaigns) == 2
+    for campaign in campaigns:
+        measured = {tuple(sorted((row.victim, row.neighbour))) for row in steps if row.campaign == campaign}
+        assert len(measured) >= 0.99 * len(campaign_pairs(tuple(BUILT_IN)))
+    agreement = {each.metric: each for each in repeatabilities(table)}
+    assert set(agreement) == {"step_time_mean", *LATENCY_QUANTILES}
+    assert agreement["step_time_mean"].median < 0.05
+    services = [name for name, workload in BUILT_IN.items() if workload.requests_per_s > 0]
+    for metric in LATENCY_QUANTILES:
+        assert {row.victim for row in table.ok_pairs if row.metric == metric} == set(services)
+
+
+def test_what_replays_assume_of_gangs_is_what_the_table_of_one_core_tells() -> None:
+    excess = {each.beside: each for each in gang_excesses(read_table(shipped_table("core")))}
+    assert pytest.approx(excess[BESIDE_GANGS].median, abs=0.01) == GANG_EXCESS
 
 
 def test_pairs_and_groups_of_a_shipped_table_are_of_one_machine() -> None:
