@@ -35,6 +35,7 @@ from interfere.records import (
     MAX_SLOWDOWN,
     MIN_SLOWDOWN,
     NAN,
+    BlockSide,
     GroupMeasurement,
     JobProfile,
     MeasuredBlock,
@@ -91,7 +92,10 @@ def write_campaign_table(
     table = Table(
         name=folder.name,
         jobs=combined.jobs,
-        pairs=tuple(row for campaign in campaigns for row in campaign.pairs()),
+        pairs=(
+            *(row for campaign in campaigns for row in campaign.pairs()),
+            *latency_rows([(campaign.labels, campaign.blocks_of_pairs) for campaign in campaigns]),
+        ),
         groups=tuple(row for campaign in campaigns for row in campaign.groups()),
         sources=combined.sources,
     )
@@ -111,12 +115,15 @@ class _Campaign:
     labels: CampaignLabels
     blocks_of_groups: tuple[tuple[MeasuredBlock, ...], ...]
 
+    @property
+    def blocks_of_pairs(self) -> list[tuple[MeasuredBlock, ...]]:
+        """The blocks of each pair."""
+        return [blocks for blocks in self.blocks_of_groups if len(blocks[0].sides) == 2]
+
     def pairs(self) -> list[PairMeasurement]:
-        """Return the rows of step times of all pairs, then the rows of latencies of services in pairs."""
-        of_pairs = [blocks for blocks in self.blocks_of_groups if len(blocks[0].sides) == 2]
+        """Return the rows of the step times of all pairs."""
         scale = self._scale()
-        rows = [row for blocks in of_pairs for row in pair_rows(blocks, self.labels, scale=scale)]
-        return [*rows, *latency_rows(of_pairs, self.labels)]
+        return [row for blocks in self.blocks_of_pairs for row in pair_rows(blocks, self.labels, scale=scale)]
 
     def groups(self) -> list[GroupMeasurement]:
         """Return the rows of all groups of three and more."""
@@ -237,66 +244,126 @@ def _columns(
 
 LATENCY_QUANTILES = {"latency_p50": 0.5, "latency_p99": 0.99}  # by metric
 MIN_BEYOND = 2.0  # requests beyond the quantile: with fewer a quantile is the maximum
+# Share of a slice that third processes took. One time slice of theirs, 3 ms, is the p99 of a service alone: where they
+# took more, p99 of the same service differed by half between two campaigns.
+MAX_TAKEN = 0.05
+
+CampaignBlocks = tuple[CampaignLabels, Sequence[Sequence[MeasuredBlock]]]  # of each pair its blocks
 
 
-def latency_rows(
-    blocks_of_pairs: Sequence[Sequence[MeasuredBlock]], labels: CampaignLabels
-) -> tuple[PairMeasurement, ...]:
-    """Return a row of each service beside each neighbour and of each latency metric, from the blocks of one campaign.
+def latency_rows(campaigns: Sequence[CampaignBlocks]) -> tuple[PairMeasurement, ...]:
+    """Return a row of each service beside each neighbour, of each latency metric and of each campaign.
 
     `slowdown` is the quantile of the latency beside the neighbour divided by the quantile alone. Requests are pooled:
-    alone over all blocks of the campaign, since they do not depend on the neighbour, else over the blocks of the pair.
-    `passes` holds the ratio of each block.
+    alone over all blocks of all campaigns, since they do not depend on the neighbour, else over the blocks of the row.
+    `passes` holds the ratio of each block. Intervals are widened by the factor by which campaigns differ more than
+    their errors predict.
     """
-    if labels.mode.properties.orders_jobs:
-        return ()  # a service has two rows there, and the slices of both roles would have to be told apart
     alone: dict[str, list[float]] = defaultdict(list)
-    for block in (block for blocks in blocks_of_pairs for block in blocks if block.accepted):
-        for side in block.sides:
-            alone[side.workload] += side.latencies_s(alone=True)
-    rows = []
-    for blocks in blocks_of_pairs:
-        names = [side.workload for side in blocks[0].sides]
-        for victim, neighbour in dict.fromkeys((tuple(names), tuple(reversed(names)))):
-            if not alone[victim]:
-                continue
-            common = _columns(blocks, labels, victim, 1.0)
-            for metric, q in LATENCY_QUANTILES.items():
-                columns = common | _latency_columns([b for b in blocks if b.accepted], victim, q, alone[victim])
-                rows.append(PairMeasurement(victim=victim, neighbour=neighbour, metric=metric, **columns))
-    return tuple(rows)
-
-
-def _latency_columns(blocks: Sequence[MeasuredBlock], victim: str, q: float, alone: Sequence[float]) -> dict[str, Any]:
-    """Return the columns that a latency metric has of its own, from the accepted blocks of a pair."""
-    of_blocks = [
-        [latency_s for side in sides_of_job(block, victim) for latency_s in side.latencies_s(alone=False)]
-        for block in blocks
+    for side in (side for _, pairs in campaigns for blocks in pairs for block in blocks for side in block.sides):
+        alone[side.workload] += [each for part in _slices(side, alone=True) for each in part]
+    latencies = [
+        _latency(labels, blocks, victim, neighbour, metric, alone[victim])
+        for labels, pairs in campaigns
+        if not labels.mode.properties.orders_jobs  # a service has two rows there, one of each role
+        for blocks in pairs
+        for victim, neighbour in _directions(blocks)
+        if alone[victim]
+        for metric in LATENCY_QUANTILES
     ]
-    pooled = [latency_s for of_block in of_blocks for latency_s in of_block]
-    slices = [
-        each.latencies_s
-        for block in blocks
-        for side in sides_of_job(block, victim)
-        for each in side.slices
-        if each.counted and not each.alone and each.latencies_s
-    ]
-    few = min(len(pooled), len(alone)) * (1 - q) < MIN_BEYOND
-    slowdown = NAN if few else float(np.quantile(pooled, q) / np.quantile(alone, q))
-    if not _in_range(slowdown):
-        reason = f"{len(pooled)} requests tell no {q:.0%} quantile" if few else f"latency slowed {slowdown:.3g} times"
-        unknown = {"slowdown": NAN, "lower": NAN, "upper": NAN, "passes": ()}
-        return {"status": PairStatus.UNSTABLE, "reason": reason, **unknown}
-    log_error = math.hypot(_order_error(alone, q), max(_order_error(pooled, q), _jackknife_error(slices, q)))
-    half_width = NORMAL_975 * log_error
-    return {
-        "status": PairStatus.OK,
-        "reason": "",
-        "slowdown": slowdown,
-        "lower": slowdown * math.exp(-half_width),
-        "upper": slowdown * math.exp(half_width),
-        "passes": tuple(float(np.quantile(each, q) / np.quantile(alone, q)) for each in of_blocks if each),
+    scales = {
+        metric: scale_factor(_repeats([each for each in latencies if each.metric == metric]))
+        for metric in LATENCY_QUANTILES
     }
+    return tuple(each.row(scales[each.metric]) for each in latencies)
+
+
+def _directions(blocks: Sequence[MeasuredBlock]) -> Iterable[tuple[str, str]]:
+    """Return (victim, neighbour) both ways; once for a self pair."""
+    first, second = (side.workload for side in blocks[0].sides)
+    return dict.fromkeys(((first, second), (second, first)))
+
+
+def _slices(side: BlockSide, *, alone: bool) -> list[tuple[float, ...]]:
+    """Return the latencies of a service in each slice of a kind that counts and was hardly disturbed."""
+    return [
+        each.latencies_s
+        for each in side.slices
+        if each.counted and each.alone is alone and each.latencies_s and each.taken_s <= MAX_TAKEN * each.wall_s
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Latency:
+    """A quantile of the latency of a service beside a neighbour in one campaign, relative to the quantile alone."""
+
+    labels: CampaignLabels
+    blocks: Sequence[MeasuredBlock]
+    victim: str
+    neighbour: str
+    metric: str
+    estimate: BlockEstimate | None  # of all blocks; None for too few requests
+    passes: tuple[float, ...]
+    reason: str
+
+    def row(self, scale: float) -> PairMeasurement:
+        """Return the row; `scale` is the factor by which campaigns differ more than their errors predict."""
+        columns = _columns(self.blocks, self.labels, self.victim, 1.0)
+        columns |= {"status": PairStatus.UNSTABLE, "reason": self.reason, "slowdown": NAN, "lower": NAN, "upper": NAN}
+        if self.estimate is not None:
+            width = math.exp(NORMAL_975 * scale / math.sqrt(self.estimate.weight))
+            slowdown = self.estimate.slowdown
+            columns |= {"status": PairStatus.OK, "reason": "", "slowdown": slowdown}
+            columns |= {"lower": slowdown / width, "upper": slowdown * width}
+        columns["passes"] = self.passes
+        return PairMeasurement(victim=self.victim, neighbour=self.neighbour, metric=self.metric, **columns)
+
+
+def _latency(
+    labels: CampaignLabels,
+    blocks: Sequence[MeasuredBlock],
+    victim: str,
+    neighbour: str,
+    metric: str,
+    alone: Sequence[float],
+) -> _Latency:
+    """Compare the latencies of a service beside a neighbour with those alone."""
+    q = LATENCY_QUANTILES[metric]
+    of_blocks = [
+        [part for side in sides_of_job(block, victim) for part in _slices(side, alone=False)]
+        for block in blocks
+        if block.accepted
+    ]
+    slices = [part for of_block in of_blocks for part in of_block]
+    pooled = [latency_s for part in slices for latency_s in part]
+    estimate, reason, passes = None, f"{len(pooled)} undisturbed requests tell no {q:.0%} quantile", list[float]()
+    if min(len(pooled), len(alone)) * (1 - q) >= MIN_BEYOND:
+        alone_s = float(np.quantile(alone, q))
+        slowdown = float(np.quantile(pooled, q)) / alone_s
+        reason = "" if _in_range(slowdown) else f"its latency is {slowdown:.3g} times that alone"
+        if not reason:
+            error = math.hypot(_order_error(alone, q), max(_order_error(pooled, q), _jackknife_error(slices, q)))
+            estimate = BlockEstimate(slowdown, error)
+            passes = [float(np.quantile(np.concatenate(parts), q)) / alone_s for parts in of_blocks if parts]
+    return _Latency(
+        labels=labels,
+        blocks=blocks,
+        victim=victim,
+        neighbour=neighbour,
+        metric=metric,
+        estimate=estimate,
+        passes=tuple(passes),
+        reason=reason,
+    )
+
+
+def _repeats(latencies: Sequence[_Latency]) -> Iterable[list[BlockEstimate]]:
+    """Return the estimates of all campaigns for each pair."""
+    by_pair: dict[tuple[str, str], list[BlockEstimate]] = defaultdict(list)
+    for each in latencies:
+        if each.estimate is not None:
+            by_pair[each.victim, each.neighbour].append(each.estimate)
+    return by_pair.values()
 
 
 def _order_error(latencies_s: Sequence[float], q: float) -> float:

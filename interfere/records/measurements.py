@@ -330,11 +330,6 @@ class BlockSide:
             return math.nan
         return (self.wall_shared_s / self.steps_shared) / (self.wall_alone_s / self.steps_alone)
 
-    def latencies_s(self, *, alone: bool) -> tuple[float, ...]:
-        """Return the latencies of a service in the slices that count: alone, or beside the neighbours."""
-        slices = (each for each in self.slices if each.counted and each.alone is alone)
-        return tuple(latency_s for each in slices for latency_s in each.latencies_s)
-
     @property
     def dropped_frac(self) -> float:
         """Share of the slices that were too disturbed to count."""

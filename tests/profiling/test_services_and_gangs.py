@@ -35,6 +35,7 @@ def with_latencies(made: MeasuredBlock, alone_s: list[float], shared_s: list[flo
         replace(SIDE_SLICE, latencies_s=tuple(alone_s)),
         *(replace(SIDE_SLICE, alone=False, latencies_s=tuple(part)) for part in np.array_split(shared_s, 4)),
         replace(SIDE_SLICE, alone=False, latencies_s=(9.0,) * 99, counted=False),
+        replace(SIDE_SLICE, alone=False, latencies_s=(9.0,) * 99, taken_s=0.1 * SIDE_SLICE.wall_s),
     )
     return replace(made, sides=(replace(made.sides[0], slices=slices), made.sides[1]))
 
@@ -46,7 +47,7 @@ def test_latency_rows_compare_pooled_quantiles_and_leave_disturbed_slices_out() 
         [with_latencies(block("s", "b", (1.0, 1.3)), alone[:500], beside_b)],
         [with_latencies(block("s", "c", (1.0, 1.1)), alone[500:], beside_c)],
     ]
-    rows = {(row.neighbour, row.metric): row for row in latency_rows(pairs, LABELS)}
+    rows = {(row.neighbour, row.metric): row for row in latency_rows([(LABELS, pairs)])}
     assert {row.victim for row in rows.values()} == {"s"}, "b and c answer no requests"
     assert len(rows) == 4
     for metric, q in (("latency_p50", 0.5), ("latency_p99", 0.99)):
@@ -58,11 +59,40 @@ def test_latency_rows_compare_pooled_quantiles_and_leave_disturbed_slices_out() 
     assert wide.upper / wide.lower > narrow.upper / narrow.lower
 
 
+def test_campaigns_that_disagree_widen_all_intervals() -> None:
+    rng = np.random.default_rng(1)
+    alone = rng.lognormal(-7, 0.5, 1000).tolist()
+
+    def draw(shift: float) -> list[float]:
+        return rng.lognormal(-6 + shift, 0.5, 1000).tolist()
+
+    def campaigns(shift: float) -> list[tuple[CampaignLabels, list[list[MeasuredBlock]]]]:
+        made = []
+        for number in range(2):
+            pairs = [
+                [
+                    with_latencies(
+                        block("s", name, (1.0, 1.3)), alone, rng.lognormal(-6 + number * shift, 0.5, 1000).tolist()
+                    )
+                ]
+                for name in "bcdefghi"
+            ]
+            made.append((replace(LABELS, campaign=str(number)), pairs))
+        return made
+
+    def width(shift: float) -> float:
+        medians = [row for row in latency_rows(campaigns(shift)) if row.metric == "latency_p50"]
+        assert len(medians) == 16
+        return float(np.mean([math.log(row.upper / row.lower) for row in medians]))
+
+    assert width(0.5) > 2 * width(0.0)
+
+
 def test_too_few_requests_tell_no_p99() -> None:
     made = with_latencies(block("s", "b", (1.0, 1.3)), [0.001] * 500, [0.002 + 1e-6 * k for k in range(150)])
-    median, tail = latency_rows([[made]], LABELS)
+    median, tail = latency_rows([(LABELS, [[made]])])
     assert median.status is PairStatus.OK
-    assert (tail.status, tail.reason) == (PairStatus.UNSTABLE, "150 requests tell no 99% quantile")
+    assert (tail.status, tail.reason) == (PairStatus.UNSTABLE, "150 undisturbed requests tell no 99% quantile")
 
 
 def test_requests_count_by_their_arrival_whenever_they_are_answered() -> None:
@@ -127,8 +157,10 @@ def test_a_service_is_measured_twice_beside_a_busy_job(tmp_path: Path) -> None:
     }
     blocks = MeasurementLog(tmp_path / "t" / "raw").blocks()
     for side in (side for measured in blocks for side in measured.sides if side.workload == SERVICE):
-        assert len(side.latencies_s(alone=True)) > 30
-        assert min(side.latencies_s(alone=False)) > 0
+        for alone in (True, False):
+            answered = [latency_s for each in side.slices if each.alone is alone for latency_s in each.latencies_s]
+            assert len(answered) > 30
+            assert min(answered) > 0
     again = measure(config, lambda now: pytest.fail(f"measured {now.text}")).table
     assert [row.passes for row in again.pairs] == [row.passes for row in table.pairs]
     assert "open loop" in (tmp_path / "t" / "card.md").read_text()

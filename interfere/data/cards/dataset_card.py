@@ -92,9 +92,11 @@ IMPORT_PROTOCOL = (
 SERVICE_PROTOCOL = """\
 A service, named `name@rate`, answers requests that arrive in an open loop at that rate per second, whoever runs beside
 it; its busy share alone is the offered load. Latency is answer less arrival, of the requests that arrived in the slices
-that count. `latency_p50` and `latency_p99` rows: quantile beside the neighbour ÷ quantile alone, each over the pooled
-requests of a campaign; those alone of all its blocks. The interval is the wider one of order statistics and of a
-jackknife over slices. Its `step_time_mean` is a throughput: near 1 as long as it keeps up with its arrivals."""
+that count and of which third processes took 5 % at most. `latency_p50` and `latency_p99` rows: quantile beside the
+neighbour ÷ quantile alone. Requests alone are pooled over all blocks and campaigns of the table, so a second campaign
+repeats the latency beside the neighbour; these are pooled over the blocks of a row. The interval is from order
+statistics or a jackknife over slices, whichever is wider, times the factor by which campaigns differ more. The
+`step_time_mean` of a service is a throughput: near 1 as long as it keeps up with its arrivals."""
 GANG_PROTOCOL = """\
 A gang, named `name-gang`, is two processes of `torch.distributed` on two cores, which meet after each step. Beside a
 job its first rank shares its core, beside a gang both do. Waiting for the other rank counts as a pause."""

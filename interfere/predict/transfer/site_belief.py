@@ -9,6 +9,7 @@ from interfere.predict.transfer.pair_belief import PairBelief, measured_rows, pa
 from interfere.predict.transfer.process import PairSpace
 from interfere.protocols import Predictor
 from interfere.records import JobProfile
+from interfere.records.checks import METRICS
 from interfere.sharing_modes import SharingMode
 
 MAX_JOBS = 48  # 2,304 ordered pairs: a covariance of 42 MB
@@ -31,7 +32,8 @@ def site_belief(
     profiles = site_profiles(table, device_type, jobs)
     first = predict_first(first, model, profiles, device_type, mode)
     space = site_space(profiles, first)
-    rows = [pair for pair in table.pairs if pair.device_type == device_type and pair.mode == mode]
+    key = (device_type, mode, METRICS[0])
+    rows = [pair for pair in table.pairs if (pair.device_type, pair.mode, pair.metric) == key]
     return pair_belief(space, *measured_rows(rows, space.jobs))
 
 

@@ -63,8 +63,8 @@ def built_in_service(
 ) -> Callable[[Callable[[], Answer]], Callable[[], Answer]]:
     """Enter a build function into `BUILT_IN` as three workloads, one for each rate of arrivals, named `name@rate`.
 
-    The build function returns the function that answers one request. The rates offer about 15, 27 and 40 % of the core
-    on which they were chosen (an AMD EPYC of 2.6 GHz); profiles say how much of another. `operator` names what answers
+    The build function returns the function that answers one request. The rates offer 20 to 33, 32 to 50 and 45 to
+    71 % of a core of an AMD EPYC of 2.6 GHz; profiles say how much of another. `operator` names what answers
     a request where operators cannot be profiled. A campaign measures the middle rate beside all other workloads, the
     other two beside a part of them.
     """
