@@ -25,7 +25,7 @@ MeasuredGroups = Mapping[tuple[str, tuple[str, ...]], float]
 """(victim, its two or more neighbours, sorted) -> slowdown ≥ 1; NaN where they must not share."""
 # (s - 1) of a gang beside a gang over (s - 1) of the same jobs on one device: median of the shipped table `core`, whose
 # card tells the spread. A gang waits for its ranks also where it runs alone, and may wait while the neighbour works.
-GANG_EXCESS = 0.7
+GANG_EXCESS = 0.79
 STEP_TIME = METRICS[0]  # a replay advances jobs by steps
 UNKNOWN_ALONE, UNKNOWN_MEDIAN, UNKNOWN_WORST = "alone", "median", "worst"  # what workloads without truth do
 

@@ -73,8 +73,8 @@ slice that is more disturbed than the others is dropped. `lower`, `upper` = 95 %
 slices and between blocks; it is wide where much had to be corrected. A row is `unstable`, and never imputed, only where
 a job did not run."""
 CPU_PROTOCOL = f"""\
-Block = four rounds of A · AB · B · AB in slices of .12 s or three steps, in random order, on persistent pinned
-processes; random order of the pairs and swapped roles from pass to pass.
+Block = rounds of A · AB · B · AB (four in 2.2 s) in slices of .12 s or three steps, in random order, on persistent
+pinned processes; random order of the pairs and swapped roles from pass to pass.
 {SLICE_PROTOCOL}"""
 
 COMMAND_PROTOCOL = f"""\
