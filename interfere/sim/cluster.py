@@ -21,7 +21,7 @@ class Truth(Protocol):
 
     @property
     def gang_excess(self) -> float:
-        """What a job on several devices loses beside others, relative to the same job on one device."""
+        """The loss (slowdown less one) of a job on several devices, relative to that of the same job on one device."""
 
     def slowdown(self, victim: str, neighbour: str, device_type: str) -> float:
         """Return the slowdown (≥ 1) of a workload beside another; NaN where the two must not share."""
