@@ -259,16 +259,18 @@ def latency_rows(campaigns: Sequence[CampaignBlocks]) -> tuple[PairMeasurement, 
     `passes` holds the ratio of each block. Intervals are widened by the factor by which campaigns differ more than
     their errors predict.
     """
-    alone: dict[str, list[float]] = defaultdict(list)
+    alone: dict[str, list[float]] = {}  # of each service; empty where every slice was disturbed
     for side in (side for _, pairs in campaigns for blocks in pairs for block in blocks for side in block.sides):
-        alone[side.workload] += [each for part in _slices(side, alone=True) for each in part]
+        if any(each.latencies_s for each in side.slices):
+            pooled = alone.setdefault(side.workload, [])
+            pooled += [each for part in _slices(side, alone=True) for each in part]
     latencies = [
         _latency(labels, blocks, victim, neighbour, metric, alone[victim])
         for labels, pairs in campaigns
         if not labels.mode.properties.orders_jobs  # a service has two rows there, one of each role
         for blocks in pairs
         for victim, neighbour in _directions(blocks)
-        if alone[victim]
+        if victim in alone
         for metric in LATENCY_QUANTILES
     ]
     scales = {

@@ -95,6 +95,15 @@ def test_too_few_requests_tell_no_p99() -> None:
     assert (tail.status, tail.reason) == (PairStatus.UNSTABLE, "150 undisturbed requests tell no 99% quantile")
 
 
+def test_a_service_that_was_always_disturbed_has_rows_that_say_so() -> None:
+    made = with_latencies(block("s", "b", (1.0, 1.3)), [0.001] * 500, [0.002] * 500)
+    slices = tuple(replace(each, taken_s=0.5 * each.wall_s) for each in made.sides[0].slices)
+    disturbed = replace(made, sides=(replace(made.sides[0], slices=slices), made.sides[1]))
+    rows = latency_rows([(LABELS, [[disturbed]])])
+    assert [(row.status, row.passes) for row in rows] == [(PairStatus.UNSTABLE, ())] * 2
+    assert rows[0].reason == "0 undisturbed requests tell no 50% quantile"
+
+
 def test_requests_count_by_their_arrival_whenever_they_are_answered() -> None:
     requests = np.array([(1.0, 1.1), (1.5, 2.5), (2.0, 2.1)])
     assert latencies_s(requests, 1.2, 2.0).tolist() == [1.0]
