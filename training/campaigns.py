@@ -33,6 +33,9 @@ from interfere.training.dataset import NOISE_FLOOR, Dataset
 
 MIN_COMPARED = 20  # rows; as many calibrate a new device type
 MAX_MEDIAN_DIFFERENCE = NOISE_FLOOR  # of log slowdown: campaigns that differ by less are of one stack
+# Of the standard error of a difference, as intervals tell it: the median absolute value of a normal deviate, .6745, and
+# a quarter of that, by which the median of `MIN_COMPARED` differences varies.
+MAX_BY_INTERVALS = 1.25 * 0.6745
 MAX_COMPARED = 1_000  # rows of the translation: a decomposition of a second
 # Prior standard deviations of the effects; all together those of a campaign repeated two years later, .2 to .3 of log
 # slowdown, as online learning assumes them too (`interfere.predict.online.shifts`).
@@ -158,7 +161,8 @@ def _align(
     if relation.compared < MIN_COMPARED:
         return result, relation
     own_error = 0.0 if decisive is not known else _own_error(dataset, old)
-    if relation.median_difference <= max(MAX_MEDIAN_DIFFERENCE, 1.5 * own_error):
+    by_intervals = MAX_BY_INTERVALS * math.hypot(_row_error(dataset, old), _row_error(dataset, new))
+    if relation.median_difference <= max(MAX_MEDIAN_DIFFERENCE, 1.5 * own_error, by_intervals):
         return result, replace(relation, relation=Relation.SAME)
     # 2. Fit the translation on them, and translate the older rows.
     fitted, centre = _fit(dataset, new[known], expected[known])
@@ -172,6 +176,11 @@ def _align(
     lower[old], upper[old] = dataset.lower[old] * np.exp(shift), dataset.upper[old] * np.exp(shift)
     result = replace(result, log_slowdown=log_slowdown, weight=weight, aligned=aligned, lower=lower, upper=upper)
     return result, replace(relation, relation=Relation.TRANSLATED, noise=math.sqrt(noise_var))
+
+
+def _row_error(dataset: Dataset, rows: Ints) -> float:
+    """Return the median standard error of the log slowdowns of rows, from their 95 % intervals; 0 without intervals."""
+    return float(np.median(np.log(dataset.upper[rows] / dataset.lower[rows]))) / (2 * 1.96)
 
 
 def _expected_by(dataset: Dataset, old: Ints, new: Ints) -> tuple[Floats, NDArray[np.bool_]]:

@@ -78,6 +78,24 @@ def test_one_campaign_and_campaigns_that_agree_are_left_as_they_are(encoder: Fea
     assert "one stack, pooled" in relation.text()
 
 
+def test_campaigns_that_differ_by_no_more_than_their_intervals_say_are_of_one_stack(encoder: FeatureEncoder) -> None:
+    rng = np.random.default_rng(0)
+
+    def noisy(name: str) -> Table:
+        made = campaign(name, lambda pair: pair.slowdown * math.exp(rng.normal(0, 0.15)))
+        width = math.exp(1.96 * 0.15)
+        pairs = (replace(p, lower=p.slowdown / width, upper=p.slowdown * width) for p in made.pairs)
+        return replace(made, pairs=tuple(pairs))
+
+    once, twice = noisy("once"), noisy("twice")
+    dataset = build_dataset([once, twice], encoder)
+    assert align_campaigns(dataset)[1][0].relation is Relation.SAME
+    certain = (
+        replace(t, pairs=tuple(replace(p, lower=math.nan, upper=math.nan) for p in t.pairs)) for t in (once, twice)
+    )
+    assert align_campaigns(build_dataset(list(certain), encoder))[1][0].relation is Relation.TRANSLATED
+
+
 def test_an_older_campaign_of_another_stack_is_translated_to_the_newest(both: Dataset) -> None:
     aligned, (relation,) = align_campaigns(both)
     assert relation.relation is Relation.TRANSLATED
