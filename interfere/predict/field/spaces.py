@@ -17,6 +17,7 @@ import numpy as np
 from interfere.predict.field.terms import FLAT_VARIANCE, Floats, Ints, Term
 
 CHUNK = 2**23  # numbers that are held at once: 64 MB
+FEW_ROWS = 512  # whose covariance is inverted in milliseconds, whatever the effects
 Asked = Mapping[str, tuple[Ints, Floats]]
 """By the name of each term that counts, the groups int64[q] and the loadings float64[q, d] of rows that are asked."""
 
@@ -55,8 +56,9 @@ def space_of(terms: Sequence[Term], noise_var: Floats, deviations: Floats) -> Sp
     """
     sizes = [term.size for term in terms]
     is_flat = any(term.covariance.max(initial=0.0) >= FLAT_VARIANCE for term in terms)
-    is_small = 2 * (sum(sizes) - max(sizes, default=0)) < len(deviations)
-    return (EffectSpace if is_flat or is_small else RowSpace)(terms, noise_var, deviations)
+    others, p = sum(sizes) - max(sizes, default=0), len(deviations)
+    is_cheaper = p > FEW_ROWS and 2 * others < p
+    return (EffectSpace if is_flat or is_cheaper else RowSpace)(terms, noise_var, deviations)
 
 
 def root_of(covariance: Floats) -> Floats:
