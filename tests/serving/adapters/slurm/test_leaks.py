@@ -22,10 +22,11 @@ PATIENCE_S, SAMPLE_S = 8.0, 1.0  # a busy machine decides within the patience
 def test_a_leaking_job_is_warned_and_cancelled_and_nobody_else(
     cluster: Callable[..., Cluster], server: RunningServer, tmp_path: Path
 ) -> None:
-    slurm = cluster(nodes=1)
+    slurm = cluster(nodes=1, window_s=30.0)  # on a busy machine, too, the advisor looks in time
     grants = ("memory_gib = 1", "granule_gib = 0.0625")
     settings = slurm.settings(server.address, *grants, grant_patience_s=PATIENCE_S)
     slurm.advise(settings)
+    slurm.next_round()
 
     def submit(name: str, leak: int, *options: str) -> str:
         command = f"exec {sys.executable} {hog.__file__} 20 {leak} {tmp_path / name}"
