@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -12,13 +13,16 @@ from interfere.timeline.timelines import Timeline
 from tests.timeline.examples import US, kernel, line
 
 
-def test_the_table_has_every_mode_of_every_pair() -> None:
+def test_the_table_has_every_mode_of_every_pair(tmp_path: Path) -> None:
     names = ("tests.sharing.sample_workloads:waiting", "tests.sharing.sample_workloads:training")
     arguments = ["filling", "--high", names[0], "--low", ",".join(names), "--rounds", "2", "--json"]
+    arguments += ["--out", str(tmp_path)]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     found = json.loads(done.stdout)
     rows = [(row["high"], row["low"], row["mode"]) for row in found["pairs"]]
     assert rows == [("waiting", low, mode.name) for low in ("waiting", "training") for mode in MODES]
+    page = Path(found["written"]).read_text(encoding="utf-8")
+    assert all(mode.name in page for mode in MODES)
     assert [row["pairs"] for row in found["modes"]] == [2] * len(MODES)
     assert all(row["slowdown"] >= 1 for row in found["pairs"])
     any_kernel = next(row for row in found["pairs"] if row["low"] == "training" and "no prediction" in row["mode"])
