@@ -18,9 +18,9 @@ from interfere.timeline.streams import Arbiter, KernelScheduler, RateAllocation,
 
 LAUNCH_S = 5e-6  # time between two launches of a host: forums.developer.nvidia.com, topic 68937
 ROUNDING_S = 1e-12  # times that differ by less are equal, whatever the last bits of a sum say
-# Below the 10 % that a job of high priority may lose, by what a wait that no measured gap foretold may add. Chosen on 12
-# executed pairs and judged on 12 others (docs/results.md): with 5 % the low job got half of what fits in 9 and 10 of
-# them, with 8 % in 12 and 10; the high job exceeded its budget by 0.05 points at most.
+# Below the 10 % that a job of high priority may lose, by what a wait that no measured gap foretold may add. Chosen
+# on 12 executed pairs and judged on 12 others (docs/results.md): with 5 % the low job got half of what fits in 9 and 10
+# of them, with 8 % in 12 and 10; the high job exceeded its budget by 0.05 points at most.
 WAIT_BUDGET_FRAC = 0.08
 
 
