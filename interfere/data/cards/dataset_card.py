@@ -96,7 +96,8 @@ that count and of which third processes took 5 % at most. `latency_p50` and `lat
 neighbour ÷ quantile alone. Requests alone are pooled over all blocks and campaigns of the table, so a second campaign
 repeats the latency beside the neighbour; these are pooled over the blocks of a row. The interval is from order
 statistics or a jackknife over slices, whichever is wider, times the factor by which campaigns differ more. The
-`step_time_mean` of a service is a throughput: near 1 as long as it keeps up with its arrivals."""
+`step_time_mean` of a service is a throughput: near 1 as long as it keeps up with its arrivals. Where it does not, its
+queue grows as long as a slice lasts, and the latency rows say no more than that."""
 GANG_PROTOCOL = """\
 A gang, named `name-gang`, is two processes of `torch.distributed` on two cores, which meet after each step. Beside a
 job its first rank shares its core, beside a gang both do. Waiting for the other rank counts as a pause."""
