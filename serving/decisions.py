@@ -107,6 +107,7 @@ class DecisionMaker:
         predictor: Predictor,
         catalogue: JobCatalogue,
         *,
+        latency_predictor: Predictor | None = None,
         greedy_because: str = "",
     ) -> Plan:
         """Return the stored decision of the same snapshot, or make a new decision and store it under the snapshot's id,
@@ -135,6 +136,7 @@ class DecisionMaker:
                     catalogue=catalogue,
                     custom_objective=self.site_policy.objective_of(snapshot),
                     custom_rules=self.site_policy.rules,
+                    latency_predictor=latency_predictor,
                     decision_id=secrets.token_hex(8),
                     report_failed_checks=self._metrics.count_failed_checks,
                 )
@@ -307,6 +309,7 @@ def explain(
         catalogue=state.catalogue(),
         custom_objective=site_policy.objective_of(request),
         custom_rules=site_policy.rules,
+        latency_predictor=state.latency_predictor,
     )
     snapshot = find_infeasible_deadlines(context).snapshot
     # 1. The subproblem in which the job was decided, and the class of the device that it got.
@@ -327,6 +330,7 @@ def explain(
             other_device_types=tuple(context.device_types),
             custom_objective=context.custom_objective,
             custom_rules=context.custom_rules,
+            latency_predictor=context.latency_predictor,
         )
         candidates = find_candidates(known, context.jobs[query.job_id].gpus)
     # 3. What the job may not have, and what else it could have got.

@@ -123,7 +123,15 @@ class PolicyCore:
         check_snapshot(snapshot, state.profiles, self.decisions.site_policy)
         check_predicted_pairs(snapshot, state)
         predictor, catalogue = state.predictor, state.catalogue()
-        return self.decisions.decide(snapshot, digest, predictor, catalogue, greedy_because=greedy_because), state
+        plan = self.decisions.decide(
+            snapshot,
+            digest,
+            predictor,
+            catalogue,
+            latency_predictor=state.latency_predictor,
+            greedy_because=greedy_because,
+        )
+        return plan, state
 
     def validate(self, snapshot: Snapshot) -> None:
         """Raise what a decision for the snapshot would raise before anything is computed."""
@@ -157,6 +165,7 @@ class PolicyCore:
             ledger.promises,
             self.decisions.site_policy.objective_of(query),
             self.decisions.site_policy.rules,
+            state.latency_predictor,
         )
         return RankAnswer(rankings=rankings, model_version=state.version)
 

@@ -157,6 +157,11 @@ class ServedState:
         raise InvalidInputError.from_violations([violation])
 
     @property
+    def latency_predictor(self) -> Predictor | None:
+        """What predicts the slowdown of the p99 of services; None where the model knows none."""
+        return self.model.latencies.get("latency_p99")
+
+    @property
     def version(self) -> str:
         """Version of the model."""
         return self.model.predictor.version

@@ -42,6 +42,8 @@ OPTIONAL_JOB_COLUMNS = (
     "static_memory_peak_bytes",
     *COUNTERS,
     "power_w",
+    "latency_p50_s",
+    "latency_p99_s",
 )
 _FIRST_KERNEL_FIELDS = ("name", "mean_s", "gap_s", "count", "grid", "block")
 OPTIONAL_KERNEL_FIELDS = tuple(each.name for each in fields_of(KernelStat) if each.name not in _FIRST_KERNEL_FIELDS)

@@ -86,6 +86,7 @@ class PlanningContext:
     catalogue: JobCatalogue
     decision_id: str = ""
     other_device_types: tuple[str, ...] = ()  # in a subproblem: the device types of the whole scope
+    latency_predictor: Predictor | None = None  # of the p99 of services, by which latency targets are judged
     custom_objective: Objective | None = None  # replaces the objective that the snapshot names
     custom_rules: tuple[SharingRule, ...] = ()  # of other packages, beside ours
     budget: TimeBudget = UNLIMITED  # time budget of the whole decision

@@ -88,7 +88,8 @@ def write_campaign_table(
     of_pairs = [blocks for blocks in blocks_of_groups if len(blocks[0].sides) == 2]
     of_groups = [blocks for blocks in blocks_of_groups if len(blocks[0].sides) > 2]
     campaigns = _campaigns(blocks_of_groups, labels, passes_of_campaign)
-    combined = combine_profiles((*_facts_of_other_sources(folder, profiles), *profiles))
+    measured = _with_latencies(profiles, of_pairs)
+    combined = combine_profiles((*_facts_of_other_sources(folder, profiles), *measured))
     table = Table(
         name=folder.name,
         jobs=combined.jobs,
@@ -251,6 +252,32 @@ MAX_TAKEN = 0.05
 CampaignBlocks = tuple[CampaignLabels, Sequence[Sequence[MeasuredBlock]]]  # of each pair its blocks
 
 
+def _with_latencies(
+    profiles: Sequence[JobProfile], blocks_of_pairs: Iterable[Sequence[MeasuredBlock]]
+) -> list[JobProfile]:
+    """Return the profiles, those of services with the quantiles of their latency alone over all blocks."""
+    alone = _latencies_alone(blocks_of_pairs)
+
+    def quantile_s(workload: str, q: float) -> float:
+        latencies_s = alone.get(workload, [])
+        return float(np.quantile(latencies_s, q)) if len(latencies_s) * (1 - q) >= MIN_BEYOND else NAN
+
+    return [
+        replace(each, latency_p50_s=quantile_s(each.workload, 0.5), latency_p99_s=quantile_s(each.workload, 0.99))
+        for each in profiles
+    ]
+
+
+def _latencies_alone(blocks_of_pairs: Iterable[Sequence[MeasuredBlock]]) -> dict[str, list[float]]:
+    """Return the latencies of each service alone, in seconds; none where every slice was disturbed."""
+    alone: dict[str, list[float]] = {}
+    for side in (side for blocks in blocks_of_pairs for block in blocks for side in block.sides):
+        if any(each.latencies_s for each in side.slices):
+            pooled = alone.setdefault(side.workload, [])
+            pooled += [each for part in _slices(side, alone=True) for each in part]
+    return alone
+
+
 def latency_rows(campaigns: Sequence[CampaignBlocks]) -> tuple[PairMeasurement, ...]:
     """Return a row of each service beside each neighbour, of each latency metric and of each campaign.
 
@@ -259,11 +286,7 @@ def latency_rows(campaigns: Sequence[CampaignBlocks]) -> tuple[PairMeasurement, 
     `passes` holds the ratio of each block. Intervals are widened by the factor by which campaigns differ more than
     their errors predict.
     """
-    alone: dict[str, list[float]] = {}  # of each service; empty where every slice was disturbed
-    for side in (side for _, pairs in campaigns for blocks in pairs for block in blocks for side in block.sides):
-        if any(each.latencies_s for each in side.slices):
-            pooled = alone.setdefault(side.workload, [])
-            pooled += [each for part in _slices(side, alone=True) for each in part]
+    alone = _latencies_alone(blocks for _, pairs in campaigns for blocks in pairs)
     latencies = [
         _latency(labels, blocks, victim, neighbour, metric, alone[victim])
         for labels, pairs in campaigns

@@ -109,6 +109,8 @@ class JobProfile:
     tensor_active_frac: float = NAN  # tensor cores busy (DCGM tensor active)
     dram_active_frac: float = NAN  # device memory interface busy (DCGM DRAM active)
     power_w: float = NAN  # mean draw of the device
+    latency_p50_s: float = NAN  # of a service alone at its offered load, from arrival to answer; no feature reads it
+    latency_p99_s: float = NAN
     family: str = ""  # the architecture, where the source names one: splits hold families out, no feature reads it
     measured_at_s: float = NAN  # unix time of the newest measurement in it; no feature reads it
 

@@ -32,7 +32,8 @@ class RuleKind(StrEnum):
     JOB_SLOWDOWN_CAP = "job_slowdown_cap"  # the job's own max_slowdown: slowdown, slowdown_cap, risk
     REQUEST_SLOWDOWN_CAP = "request_slowdown_cap"  # the max_slowdown of the limits: slowdown, slowdown_cap, risk
     PROTECTED_SLOWDOWN = "protected_slowdown"  # against a partner of lower priority: priority, partner_priority
-    LATENCY_TARGET = "latency_target"  # latency_target_s, step_time_s; slowdown, absent where it is missed even alone
+    # latency_target_s, step_time_s; slowdown, absent where it is missed even alone; detail: latency_p99 where judged by
+    LATENCY_TARGET = "latency_target"
     JOINT_THROUGHPUT = "joint_throughput"  # one after the other does as much: slowdown, partner_slowdown
     GUEST_ENDS_FIRST = "guest_ends_first"  # the job would outlast the resident: runtime_s, partner_runtime_s
     CUSTOM = "custom"  # a rule of another package, that the server's settings name: custom_rule, detail

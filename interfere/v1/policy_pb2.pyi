@@ -313,7 +313,7 @@ class KernelStat(_message.Message):
     def __init__(self, name: _Optional[str] = ..., mean_s: _Optional[float] = ..., gap_s: _Optional[float] = ..., count: _Optional[float] = ..., grid: _Optional[_Iterable[int]] = ..., block: _Optional[_Iterable[int]] = ..., sd_s: _Optional[float] = ..., flops: _Optional[float] = ..., bytes: _Optional[float] = ..., sm_used: _Optional[float] = ..., occupancy_frac: _Optional[float] = ..., compute_frac: _Optional[float] = ..., memory_frac: _Optional[float] = ..., compute_bound: _Optional[float] = ...) -> None: ...
 
 class JobProfile(_message.Message):
-    __slots__ = ("workload", "device_type", "step_time_s", "source", "step_time_sd_s", "busy_frac", "busy_s", "idle_s", "flops_per_step", "bytes_per_step", "memory_peak_bytes", "memory_working_set_bytes", "kernels", "memory_model_bytes", "memory_activation_bytes", "memory_gradient_bytes", "memory_optimizer_bytes", "static_step_time_s", "gpu_util_frac", "memory_util_frac", "sm_active_frac", "sm_occupancy_frac", "tensor_active_frac", "dram_active_frac", "power_w", "static_memory_peak_bytes", "family", "measured_at_s")
+    __slots__ = ("workload", "device_type", "step_time_s", "source", "step_time_sd_s", "busy_frac", "busy_s", "idle_s", "flops_per_step", "bytes_per_step", "memory_peak_bytes", "memory_working_set_bytes", "kernels", "memory_model_bytes", "memory_activation_bytes", "memory_gradient_bytes", "memory_optimizer_bytes", "static_step_time_s", "gpu_util_frac", "memory_util_frac", "sm_active_frac", "sm_occupancy_frac", "tensor_active_frac", "dram_active_frac", "power_w", "static_memory_peak_bytes", "family", "measured_at_s", "latency_p50_s", "latency_p99_s")
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
     STEP_TIME_S_FIELD_NUMBER: _ClassVar[int]
@@ -342,6 +342,8 @@ class JobProfile(_message.Message):
     STATIC_MEMORY_PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
     FAMILY_FIELD_NUMBER: _ClassVar[int]
     MEASURED_AT_S_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_P50_S_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_P99_S_FIELD_NUMBER: _ClassVar[int]
     workload: str
     device_type: str
     step_time_s: float
@@ -370,7 +372,9 @@ class JobProfile(_message.Message):
     static_memory_peak_bytes: float
     family: str
     measured_at_s: float
-    def __init__(self, workload: _Optional[str] = ..., device_type: _Optional[str] = ..., step_time_s: _Optional[float] = ..., source: _Optional[str] = ..., step_time_sd_s: _Optional[float] = ..., busy_frac: _Optional[float] = ..., busy_s: _Optional[_Iterable[float]] = ..., idle_s: _Optional[_Iterable[float]] = ..., flops_per_step: _Optional[float] = ..., bytes_per_step: _Optional[float] = ..., memory_peak_bytes: _Optional[float] = ..., memory_working_set_bytes: _Optional[float] = ..., kernels: _Optional[_Iterable[_Union[KernelStat, _Mapping]]] = ..., memory_model_bytes: _Optional[float] = ..., memory_activation_bytes: _Optional[float] = ..., memory_gradient_bytes: _Optional[float] = ..., memory_optimizer_bytes: _Optional[float] = ..., static_step_time_s: _Optional[float] = ..., gpu_util_frac: _Optional[float] = ..., memory_util_frac: _Optional[float] = ..., sm_active_frac: _Optional[float] = ..., sm_occupancy_frac: _Optional[float] = ..., tensor_active_frac: _Optional[float] = ..., dram_active_frac: _Optional[float] = ..., power_w: _Optional[float] = ..., static_memory_peak_bytes: _Optional[float] = ..., family: _Optional[str] = ..., measured_at_s: _Optional[float] = ...) -> None: ...
+    latency_p50_s: float
+    latency_p99_s: float
+    def __init__(self, workload: _Optional[str] = ..., device_type: _Optional[str] = ..., step_time_s: _Optional[float] = ..., source: _Optional[str] = ..., step_time_sd_s: _Optional[float] = ..., busy_frac: _Optional[float] = ..., busy_s: _Optional[_Iterable[float]] = ..., idle_s: _Optional[_Iterable[float]] = ..., flops_per_step: _Optional[float] = ..., bytes_per_step: _Optional[float] = ..., memory_peak_bytes: _Optional[float] = ..., memory_working_set_bytes: _Optional[float] = ..., kernels: _Optional[_Iterable[_Union[KernelStat, _Mapping]]] = ..., memory_model_bytes: _Optional[float] = ..., memory_activation_bytes: _Optional[float] = ..., memory_gradient_bytes: _Optional[float] = ..., memory_optimizer_bytes: _Optional[float] = ..., static_step_time_s: _Optional[float] = ..., gpu_util_frac: _Optional[float] = ..., memory_util_frac: _Optional[float] = ..., sm_active_frac: _Optional[float] = ..., sm_occupancy_frac: _Optional[float] = ..., tensor_active_frac: _Optional[float] = ..., dram_active_frac: _Optional[float] = ..., power_w: _Optional[float] = ..., static_memory_peak_bytes: _Optional[float] = ..., family: _Optional[str] = ..., measured_at_s: _Optional[float] = ..., latency_p50_s: _Optional[float] = ..., latency_p99_s: _Optional[float] = ...) -> None: ...
 
 class JobRef(_message.Message):
     __slots__ = ("workload", "profile_id", "profile")

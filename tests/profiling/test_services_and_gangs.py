@@ -88,6 +88,23 @@ def test_campaigns_that_disagree_widen_all_intervals() -> None:
     assert width(0.5) > 2 * width(0.0)
 
 
+def test_the_profile_of_a_service_says_its_latency_alone(tmp_path: Path) -> None:
+    alone = np.random.default_rng(0).lognormal(-7, 0.5, 1000).tolist()
+    pairs = [
+        [with_latencies(block("s", "b", (1.0, 1.3)), alone[:500], [0.001] * 500)],
+        [with_latencies(block("s", "c", (1.0, 1.1)), alone[500:], [0.001] * 500)],
+        [with_latencies(block("few", "c", (1.0, 1.1)), alone[:150], [0.001] * 150)],
+    ]
+    names = ("s", "few", "b", "c")
+    profiles = [JobProfile(workload=name, device_type="cpu-core", step_time_s=0.01, source="cpu") for name in names]
+    write_campaign_table(tmp_path / "t", profiles, pairs, LABELS, note="")
+    found = {job.workload: (job.latency_p50_s, job.latency_p99_s) for job in read_table(tmp_path / "t").jobs}
+    assert found["s"] == pytest.approx(np.quantile(alone, [0.5, 0.99]).tolist())
+    assert math.isfinite(found["few"][0])
+    assert math.isnan(found["few"][1]), "150 requests tell no p99"
+    assert np.isnan([*found["b"], *found["c"]]).all()
+
+
 def test_too_few_requests_tell_no_p99() -> None:
     made = with_latencies(block("s", "b", (1.0, 1.3)), [0.001] * 500, [0.002 + 1e-6 * k for k in range(150)])
     median, tail = latency_rows([(LABELS, [[made]])])

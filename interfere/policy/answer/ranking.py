@@ -70,6 +70,7 @@ def rank(
     promises: Sequence[Promise] = (),
     custom_objective: Objective | None = None,
     custom_rules: tuple[SharingRule, ...] = (),
+    latency_predictor: Predictor | None = None,
 ) -> tuple[Ranking, ...]:
     """Return the ranking of every device, feasible and cheap devices first.
 
@@ -93,6 +94,7 @@ def rank(
         catalogue=catalogue,
         custom_objective=custom_objective,
         custom_rules=custom_rules,
+        latency_predictor=latency_predictor,
     )
     ranked = _ranked_devices(snapshot.pending[0], context)
     # 3. Respect promises, then sort.

@@ -6,6 +6,7 @@ The arrays broadcast to the shape [...] of all groups; no array mixes pending jo
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from statistics import NormalDist
 
@@ -112,6 +113,39 @@ class GroupSlowdowns:
             allow_extrapolation=context.limits.allow_extrapolation,
         )
         return context.predict_matrix(batch, level)
+
+    @cached_property
+    def latencies(self) -> "GroupSlowdowns | None":
+        """The slowdowns of the p99 of the same jobs' latencies; None where no model predicts them."""
+        context, predictor = self._context, self._context.latency_predictor
+        if predictor is None:
+            return None
+        return GroupSlowdowns(self.jobs, self._k, replace(context, predictor=predictor, _predictions={}))
+
+    def latency_upper_s(self, group: Group, upper: Sequence[Floats]) -> list[tuple[Floats, Bools]]:
+        """For each member the quantile 1 - risk of the latency of a request beside all others, float64[...] in seconds,
+        and whether it is that of the p99, bool[...].
+
+        It is where a model predicts the p99 of a service whose p99 alone is known. Beside several others that is slowed
+        down by the product of what each does: nobody measured more. Else it is a mean: `upper`, the same quantile of
+        the slowdown of a step, times the time of a step.
+        """
+        level = 1 - self._context.limits.slowdown.risk
+        step_s, p99_s = (
+            np.array([np.nan if profile is None else getattr(profile, name) for profile in self.jobs.profiles])
+            for name in ("step_time_s", "latency_p99_s")
+        )
+        found = []
+        for place, member in enumerate(group):
+            mean_s = np.asarray(upper[place] * step_s[member])
+            p99_upper_s = np.full(mean_s.shape, np.nan)
+            if self.latencies is not None and np.isfinite(p99_s[member]).any():
+                others = [other for k, other in enumerate(group) if k != place]
+                slowdowns = [self.latencies.of_pair(member, other, level) for other in others]
+                p99_upper_s = np.prod(np.broadcast_arrays(*slowdowns), axis=0) * p99_s[member]
+            is_p99 = np.isfinite(p99_upper_s)
+            found.append((np.where(is_p99, p99_upper_s, mean_s), is_p99))
+        return found
 
     # --- groups -----------------------------------------------------------------------------------------------------
 

@@ -294,6 +294,8 @@ class GroupTable:
         """The caps of every member against every other, at the quantile 1 - risk beside the whole group."""
         upper = self.slowdowns.upper(group, slowdown)
         limits = time_caps(self.jobs, group, upper) if self._timed else [np.array(np.nan)] * len(group)
+        unasked = [(np.array(np.nan), np.array(False))] * len(group)
+        latencies = self.slowdowns.latency_upper_s(group, upper) if self._caps.has_targets else unasked
         return tuple(
             MemberCaps(
                 jobs=self.jobs,
@@ -302,6 +304,8 @@ class GroupTable:
                 partners=group[b],
                 time_cap=limits[a],
                 upper=upper[a],
+                latency_s=latencies[a][0],
+                is_p99=latencies[a][1],
                 risk=self.context.limits.slowdown.risk,
             )
             for a, b in permutations(range(len(group)), 2)

@@ -2,7 +2,8 @@
 
 A cap holds on the quantile 1 - risk of the predicted slowdown. There are five: the job's own, the request's, the one
 that a job holds against partners of lower priority, what a latency target leaves (target ÷ time of one request alone
-on this device type), and what a deadline, or a device that closes, leaves beside a co-located job that runs for as long
+on this device type; where the p99 of a service is known alone and predicted, the p99 takes the place of the mean), and
+what a deadline, or a device that closes, leaves beside a co-located job that runs for as long
 as it could (`runtime.tolerable_slowdown`). A job that misses its latency target even alone, or whose request time is
 unknown on the device type, shares with no job.
 """
@@ -46,15 +47,20 @@ class SlowdownCaps:
         )
 
     @property
+    def has_targets(self) -> bool:
+        """Has some job a latency target?"""
+        return bool(np.isfinite(self.latency).any())
+
+    @property
     def any_is_set(self) -> bool:
         """May a cap bind?"""
-        set_for_jobs = np.isfinite(self.own).any() or np.isfinite(self.latency).any()
+        set_for_jobs = np.isfinite(self.own).any() or self.has_targets
         protects = not math.isnan(self.protected) and len(set(self.priority.tolist())) > 1
         return bool(set_for_jobs) or not math.isnan(self.request) or protects
 
     def tightest(self, jobs: Ints, partners: Ints) -> Floats:
-        """float64[...], the tightest cap of each job against each partner; inf without any."""
-        own = np.fmin(np.fmin(np.fmin(self.own, self.latency), self.request), np.inf)[jobs]
+        """float64[...], the tightest cap of each job against each partner, latency targets aside; inf without any."""
+        own = np.fmin(np.fmin(self.own, self.request), np.inf)[jobs]
         if math.isnan(self.protected):
             return np.asarray(own)
         protects = self.priority[jobs] > self.priority[partners]
@@ -74,6 +80,7 @@ class SlowdownCaps:
         )
 
 
+P99 = "latency_p99"  # the detail of a rule that a p99 breaks
 # In the order of `SlowdownCaps.each`; None for the cap of a deadline or window, whose kind the runtime tells.
 _KINDS = (
     RuleKind.JOB_SLOWDOWN_CAP,
@@ -94,20 +101,36 @@ class MemberCaps:
     partners: Ints
     time_cap: Floats  # float64[...], what deadlines and windows leave beside the whole group; NaN for no cap
     upper: Floats  # float64[...], the quantile 1 - risk of the slowdown in the whole group
+    latency_s: Floats  # float64[...], that of the latency of a request; NaN where no job has a target
+    is_p99: Bools  # bool[...]: is that latency the p99? else the mean
     risk: float
 
     @cached_property
     def mask(self) -> Bools:
         """Return bool[...]: whether the member could exceed the tightest of its caps."""
-        return np.asarray(self.upper > np.fmin(self.caps.tightest(self.members, self.partners), self.time_cap))
+        past = self.upper > np.fmin(self.caps.tightest(self.members, self.partners), self.time_cap)
+        return np.asarray(past | (self._latency_slowdown > self.caps.latency[self.members]))
+
+    @cached_property
+    def _latency_slowdown(self) -> Floats:
+        """float64[...]: the latency ÷ the time of a step alone, as its cap; where it is not known, `upper`."""
+        step_s = np.array([np.nan if profile is None else profile.step_time_s for profile in self.jobs.profiles])
+        slowdown = self.latency_s / step_s[self.members]
+        return np.where(np.isnan(slowdown), self.upper, slowdown)
+
+    @staticmethod
+    def _binding(caps: Floats, upper: Floats, latency: Floats) -> Ints:
+        """int64[k]: which of the caps, float64[5, k], each member passes by the largest factor."""
+        with np.errstate(divide="ignore"):  # a latency target that nothing can keep is a cap of 0
+            return np.asarray(np.nanargmax(np.stack([upper, upper, upper, latency, upper]) / caps, axis=0))
 
     def rule(self, *group: int) -> Rule:
         """The tightest cap, and the slowdown that the member of one group could reach."""
         *before, last = group
-        members, partners, upper, time_cap = self._at(*before, [last])
+        members, partners, upper, latency_slowdown, time_cap, is_p99 = self._at(*before, [last])
         i, j = int(members[0]), int(partners[0])
-        caps = self.caps.each(members, partners, time_cap)[:, 0]
-        tightest = int(np.nanargmin(caps))
+        caps = self.caps.each(members, partners, time_cap)
+        tightest = int(self._binding(caps, upper, latency_slowdown)[0])
         job, partner, runtime, kind = self.jobs.jobs[i], self.jobs.jobs[j], self.jobs.runtimes[i], _KINDS[tightest]
         profile = self.jobs.profiles[i]
         unreachable = latency_rule(job, profile) if kind is RuleKind.LATENCY_TARGET else None
@@ -120,12 +143,13 @@ class MemberCaps:
             kind=kind,
             job_id=job.id,
             partner_id=partner.id,
-            slowdown=float(upper[0]),
-            slowdown_cap=float(caps[tightest]),
+            slowdown=float((latency_slowdown if latency else upper)[0]),
+            slowdown_cap=float(caps[tightest, 0]),
             risk=self.risk,
             priority=job.priority if protected else None,
             partner_priority=partner.priority if protected else None,
             latency_target_s=job.latency_target_s if latency else NAN,
+            detail=P99 if latency and is_p99[0] else "",
             step_time_s=profile.step_time_s if latency and profile else NAN,
             runtime_s=runtime.pessimistic_s if deadline or window else NAN,
             time_left_s=runtime.deadline_limit_s if deadline else NAN,
@@ -136,17 +160,20 @@ class MemberCaps:
         """The kind of the tightest cap of each pair of one row."""
         if not columns:
             return ()
-        jobs, partners, _, time_cap = self._at(row, list(columns))
-        tightest = np.nanargmin(self.caps.each(jobs, partners, time_cap), axis=0)
+        jobs, partners, upper, latency, time_cap, _ = self._at(row, list(columns))
+        tightest = self._binding(self.caps.each(jobs, partners, time_cap), upper, latency)
         return [
             RuleGroup(_KINDS[k] or _time_kind(self.jobs.runtimes[i]))
             for k, i in zip(tightest.tolist(), jobs.tolist(), strict=True)
         ]
 
-    def _at(self, *group: int | list[int]) -> tuple[Ints, Ints, Floats, Floats]:
-        """The members, the partners, the upper slowdowns and the time caps of some groups."""
-        members, partners, upper, time_cap = np.broadcast_arrays(self.members, self.partners, self.upper, self.time_cap)
-        return members[group], partners[group], upper[group], time_cap[group]
+    def _at(self, *group: int | list[int]) -> tuple[Ints, Ints, Floats, Floats, Floats, Bools]:
+        """Of some groups the members, the partners, the upper slowdowns, those of latencies, the time caps, and whether
+        the latencies are p99s."""
+        members, partners, upper, latency, time_cap, is_p99 = np.broadcast_arrays(
+            self.members, self.partners, self.upper, self._latency_slowdown, self.time_cap, self.is_p99
+        )
+        return members[group], partners[group], upper[group], latency[group], time_cap[group], is_p99[group]
 
 
 def time_caps(jobs: JobsOnClass, group: Group, upper: Sequence[Floats]) -> list[Floats]:

@@ -154,8 +154,14 @@ def _latency_target(rule: Rule) -> str:
         return f"latency target: {unknown}: {rule.job_id} runs alone"
     if math.isnan(rule.slowdown):
         return f"latency target: {target_ms:.3g} ms is less than {alone_ms:.3g} ms alone: {rule.job_id} runs alone"
+    could_ms = alone_ms * rule.slowdown
+    if rule.detail:
+        return (
+            f"latency target: the p99 of {rule.job_id} could be {could_ms:.3g} ms > {target_ms:.3g} ms at risk "
+            f"{rule.risk:g} ({alone_ms:.3g} ms a step alone)"
+        )
     return (
-        f"latency target: {rule.job_id} could take {alone_ms * rule.slowdown:.3g} ms > {target_ms:.3g} ms "
+        f"latency target: {rule.job_id} could take {could_ms:.3g} ms > {target_ms:.3g} ms "
         f"({alone_ms:.3g} ms alone × {rule.slowdown:.2f}) at risk {rule.risk:g}"
     )
 

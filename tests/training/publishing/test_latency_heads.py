@@ -13,6 +13,7 @@ from interfere.config import Settings
 from interfere.data.tables import Table, write_table
 from interfere.errors import InvalidInputError, ModelError
 from interfere.features.pair import FeatureEncoder
+from interfere.records import Device, Job, Limits, Snapshot
 from interfere.serving.server import start_server
 from interfere.serving.state import load_served_model
 from interfere.study.engine import Runner
@@ -24,6 +25,7 @@ from tests.waiting import PATIENCE_S
 pytestmark = pytest.mark.journey
 # Of the table that the tests write: latencies are slowed down by a power of what steps are.
 POWER = {"latency_p50": 1.5, "latency_p99": 3.0}
+P99_STEPS = 2.0  # the p99 of a service alone, in times of its step
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,11 @@ def table(small: Table) -> Table:
         for row in small.pairs
         if row.victim in services
     ]
-    return replace(small, name="services", pairs=(*small.pairs, *rows))
+    jobs = [
+        replace(job, latency_p99_s=P99_STEPS * job.step_time_s) if job.workload in services else job
+        for job in small.jobs
+    ]
+    return replace(small, name="services", jobs=tuple(jobs), pairs=(*small.pairs, *rows))
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +75,7 @@ def test_latencies_are_predicted_on_the_wire_and_steps_are_as_without_them(
             with pytest.raises(InvalidInputError, match="step_time_mean"):
                 client.predict(names[:2], metric="latency_p95")
             if model == folder:
+                assert_p99_judges_targets(client, table)
                 with pytest.raises(InvalidInputError, match="groups"):
                     client.predict([*names, *neighbours], pairs=[(0, 3, 4)], metric="latency_p99")
         server.stop()
@@ -77,6 +84,23 @@ def test_latencies_are_predicted_on_the_wire_and_steps_are_as_without_them(
         np.testing.assert_allclose(answers[folder, metric], [measured[*pair, metric] for pair in of_pair], rtol=1e-6)
     assert (answers[folder, ""] == answers[folder, "step_time_mean"]).all()
     assert (answers[folder, ""] == answers[steps_alone, ""]).all()
+
+
+def assert_p99_judges_targets(client: PolicyClient, table: Table) -> None:
+    """A service shares a device where its measured p99 keeps its target, and not where its mean alone does."""
+    row = max((row for row in table.pairs if row.metric == "latency_p99"), key=lambda row: row.slowdown)
+    (step_s,) = {job.step_time_s for job in table.jobs if job.workload == row.victim}
+    p99_s, mean_s = row.slowdown * P99_STEPS * step_s, row.slowdown ** (1 / POWER["latency_p99"]) * step_s
+    limits = Limits.of(risk=0.5, min_joint_throughput=0.0)
+    for target_s, joins in ((1.01 * p99_s, True), (0.99 * p99_s, False), (1.5 * mean_s, False)):
+        job = Job(id="api", workload=row.victim, latency_target_s=target_s)
+        device = Device(id="d", type=row.device_type, residents=(Job(id="host", workload=row.neighbour),))
+        plan = client.match(Snapshot(pending=(job,), devices=(device,), limits=limits))
+        (ranking,) = client.rank(job, (device,), limits=limits).rankings
+        assert (plan.actions[0].kind == "start_shared", ranking.feasible) == (joins, joins)
+        if not joins:
+            assert "the p99 of api could be" in ranking.reason
+            assert plan.refused[0].rule.detail == "latency_p99"
 
 
 def test_a_model_of_latencies_of_another_training_is_refused(folder: Path, tmp_path: Path) -> None:
