@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -214,14 +215,21 @@ ROW_KINDS: tuple[RowKind[Any], ...] = (
 
 # --- promises as JSON -------------------------------------------------------------------------------------------------
 
-_LEFT_OUT_EMPTY = ("partner_ids", "partner_slowdowns", "mode")  # of actions: older servers read rows without them
+# Of actions and their rules: older servers read rows without them.
+_LEFT_OUT_EMPTY = ("partner_ids", "partner_slowdowns", "mode", "custom_rule")
+
+
+def _without_empty(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if value or name not in _LEFT_OUT_EMPTY}
 
 
 def promise_to_json(promise: Promise) -> str:
     """Return a promise as one line of JSON, without absent fields."""
     document = to_document(promise, present_only=True)
-    action = document["action"]
-    document["action"] = {name: value for name, value in action.items() if value or name not in _LEFT_OUT_EMPTY}
+    action = _without_empty(document["action"])
+    if "rule" in action:
+        action["rule"] = _without_empty(action["rule"])
+    document["action"] = action
     return json.dumps(document, sort_keys=True, allow_nan=False)
 
 
