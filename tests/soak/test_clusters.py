@@ -1,5 +1,7 @@
-"""Ray and Dask with two nodes on this machine: the results of one process, also where a worker is killed midway."""
+"""Processes, a folder, Ray and Dask on two nodes: the results of one process, also where a worker is killed midway."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -7,26 +9,40 @@ from pathlib import Path
 import pytest
 
 from interfere import load_table
+from interfere.data.loading import shipped_table
 from interfere.errors import UnfitError
 from interfere.features.pair import FeatureEncoder
 from interfere.study.engine import Engine, Runner, in_this_process
 from interfere.study.engines.catalogue import engine_of
+from interfere.study.engines.folder import in_folder
 from interfere.training.dataset import build_dataset
 from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.models.catalogue import select_models
-from tests.study.counting_tasks import Count, count, count_after_kills, refuse
+from interfere.training.pipeline import TrainingResult, train
+from tests.study.counting_tasks import Count, count, count_after_kills, refuse, work_after_a_kill
 from tests.study.test_engine import plain
 from tests.study.test_replays import inputs, ran, tasks, without_times
 
 pytestmark = pytest.mark.timeout(900)
 TASKS = [Count(up_to=k) for k in range(16)]
+MAX_KILLS = 3  # of workers, over all tests of one engine
 
 
-@pytest.fixture(scope="module", params=["ray", "dask"])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """The engine on a cluster of two nodes with one core each."""
+@pytest.fixture(scope="module", params=["processes", "folder", "ray", "dask"])
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """The engine on two workers, or a cluster of two nodes with one core each."""
     with ExitStack() as ends:
-        if request.param == "ray":
+        if request.param == "processes":
+            yield engine_of(2)
+        elif request.param == "folder":
+            folder = tmp_path_factory.mktemp("shared") / "tasks"
+            for _ in range(1 + MAX_KILLS):  # a killed one does not come back
+                command = [sys.executable, "-m", "interfere", "work", str(folder), "--idle-s", "900"]
+                worker = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+                ends.callback(worker.wait)
+                ends.callback(worker.kill)
+            yield in_folder(folder, lease_s=6.0)  # of a killed one its task is given back sooner than by default
+        elif request.param == "ray":
             pytest.importorskip("ray", reason="the extra ray is not installed")
             from ray.cluster_utils import Cluster
 
@@ -55,9 +71,17 @@ def test_a_cluster_gives_the_results_of_one_process_also_where_a_worker_is_kille
     assert run(engine) == plain(here)
 
 
-def test_a_sweep_is_that_of_one_process(engine: Engine) -> None:
+def with_a_kill(engine: Engine, marks: Path) -> Engine:
+    """The engine, of which one worker is killed in the fourth task that is begun."""
+    return lambda work, made, wanted: engine(work_after_a_kill, (work, made, marks), wanted)
+
+
+def test_a_sweep_is_that_of_one_process_also_where_a_worker_is_killed(engine: Engine, tmp_path: Path) -> None:
     made = inputs()
-    assert without_times(ran(made, tasks(), Runner(engine=engine))) == without_times(ran(made, tasks()))
+    here = without_times(ran(made, tasks()))
+    assert without_times(ran(made, tasks(), Runner(engine=engine))) == here
+    assert without_times(ran(made, tasks(), Runner(engine=with_a_kill(engine, tmp_path)))) == here
+    assert (tmp_path / "killed").exists()
 
 
 def test_folds_and_scores_are_those_of_one_process(engine: Engine) -> None:
@@ -68,6 +92,25 @@ def test_folds_and_scores_are_those_of_one_process(engine: Engine) -> None:
     for one, other in zip(here, there, strict=True):
         assert one.scores == other.scores
         assert (one.predicted_log == other.predicted_log).all()
+
+
+def test_a_training_publishes_the_model_of_one_process_also_where_a_worker_is_killed(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")  # of the manifest
+    models = {model.name: model for model in select_models("mean,additive")}
+
+    def trained(name: str, engine_: Engine | None) -> TrainingResult:
+        return train([shipped_table("cpu")], tmp_path / name, models=models, engine=engine_)
+
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    here, there, killed = trained("here", None), trained("there", engine), trained("kill", with_a_kill(engine, marks))
+    assert (marks / "killed").exists()
+    for other in (there, killed):
+        assert (other.champion, other.version, other.scores) == (here.champion, here.version, here.scores)
+        for file in here.folder.iterdir():
+            assert (other.folder / file.name).read_bytes() == file.read_bytes(), file.name
 
 
 def test_an_error_of_a_task_is_raised_as_it_was(engine: Engine) -> None:

@@ -2,15 +2,18 @@
 
 import math
 import os
+import secrets
 import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from interfere.errors import UnfitError
-from interfere.study.engine import Document
+from interfere.study.engine import Document, Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,17 @@ def count_after_kills(marks: Path, task: Count) -> Document:
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return count(0, task)
+
+
+def work_after_a_kill(inputs: tuple[Work[Any, Any], Any, Path], task: Any) -> Document:
+    """Any other work on its inputs, but the process that begins the fourth task is killed in it."""
+    work, its_inputs, marks = inputs
+    (marks / f"begun-{secrets.token_hex(8)}").touch()
+    if len([*marks.glob("begun-*")]) >= 4:
+        with suppress(FileExistsError):
+            (marks / "killed").touch(exist_ok=False)
+            os.kill(os.getpid(), signal.SIGKILL)
+    return work(its_inputs, task)
 
 
 def count_never(_: int, task: Count) -> Document:
