@@ -26,7 +26,7 @@ from interfere.policy.costs.job_classes import JobKeys
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.solve.decision_problem import DecisionProblem, Host
 from interfere.policy.solve.hosts import HostClass, host_classes
-from interfere.policy.solve.listing import GroupList, list_groups
+from interfere.policy.solve.listing import LISTING_UNITS, GroupList, list_groups
 from interfere.policy.solve.patterns import JobKinds, PatternBuilder, is_linear, use_patterns
 from interfere.records import Job, LevelKind
 from interfere.records.cluster import DEFAULT_SEATS
@@ -339,7 +339,7 @@ class _Builder:
         largest = min(largest, int(demand.sum()))
         allowed = table.pair_allowed[:k, :k] if largest > 1 else np.ones((k, k), dtype=bool)
         most = MAX_LISTED_JOBS // largest
-        return list_groups(demand, allowed, largest, most, table.is_possible, cost)
+        return list_groups(demand, allowed, largest, most, table.is_possible, cost, self._budget)
 
     def _on_empty(self, block: int, table: GroupTable, groups: GroupList) -> Iterator[GroupColumns]:
         candidates, name = self.candidates[block], table.device_class
@@ -347,6 +347,7 @@ class _Builder:
         yield jobs_alone(candidates, name, block=block, host=host)
         self._cut(block, host, candidates.size, groups.listed_size, min(name.seats, int(candidates.counts.sum())))
         for members in groups.up_to(name.seats)[1:]:
+            self._budget.spend(LISTING_UNITS * members.size * members.shape[1])
             costs = table.evaluate(members, pairs_allowed=True)
             self._columns_left -= len(members)
             takes = candidates.size
@@ -363,6 +364,7 @@ class _Builder:
             if size > 1 and (len(members) > self._columns_left or self._budget.expired):
                 listed = min(listed, size - 1)
                 break
+            self._budget.spend(LISTING_UNITS * members.size * (size + len(here.residents)))
             costs = table.evaluate(members, here.residents, pairs_allowed=True)
             self._columns_left -= len(members)
             yield groups_on_host(candidates, members, costs, table, here.residents, block=block, host=host, takes=1)

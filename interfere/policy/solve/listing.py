@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.time_budget import UNLIMITED, TimeBudget
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -17,6 +19,7 @@ MAX_CELLS = 30_000_000  # extensions looked at for one size
 MAX_GROWN = 200_000  # groups looked at for one size where not all are
 GROWN_PER_JOB = 4  # of the groups that are too many to list all, those of least cost for each of their jobs
 KEPT_PER_JOB = 12
+LISTING_UNITS = 0.3  # work units of each pair of a group's members
 Possible = Callable[[Ints], Bools]
 """Groups int64[g, m], every pair of which may share -> bool[g], is it possible?"""
 Cost = Callable[[Ints], Floats]
@@ -36,9 +39,18 @@ class GroupList:
 
 
 def list_groups(
-    demand: Ints, pair_allowed: Bools, largest: int, max_groups: int, possible: Possible, cost: Cost
+    demand: Ints,
+    pair_allowed: Bools,
+    largest: int,
+    max_groups: int,
+    possible: Possible,
+    cost: Cost,
+    budget: TimeBudget = UNLIMITED,
 ) -> GroupList:
-    """The groups of at most `largest` jobs of k classes with int64[k] `demand`; bool[k, k] `pair_allowed`."""
+    """The groups of at most `largest` jobs of k classes with int64[k] `demand`; bool[k, k] `pair_allowed`.
+
+    Groups of sizes that are not listed in full grow while the budget lasts.
+    """
     k = len(demand)
     groups = [np.arange(k, dtype=np.int64)[:, None]]
     listed = total = 0
@@ -56,7 +68,8 @@ def list_groups(
     frontier = _spread(groups[-1][_best_per_job(groups[-1], costs, GROWN_PER_JOB)], k)
     for _ in range(listed, largest):
         grown = _grown(frontier, demand, pair_allowed)
-        if not len(grown):
+        budget.spend(LISTING_UNITS * grown.size * grown.shape[1])
+        if not len(grown) or budget.expired:
             break
         grown = grown[possible(grown)]
         costs = cost(grown)

@@ -8,8 +8,10 @@ import pytest
 
 from interfere.policy.context import PlanningContext
 from interfere.policy.decide import decide
+from interfere.policy.solve import builder
+from interfere.policy.solve.builder import decision_problem
 from interfere.policy.solve.planner import plan
-from interfere.records import Device, Job, Limits, Plan, ScopeLedger, Snapshot, SolveStatus
+from interfere.records import Device, Job, Limits, ObjectiveKind, Plan, ScopeLedger, Snapshot, SolveStatus
 from interfere.time_budget import TimeBudget
 from tests.tables import TablePredictor, context, profile, resolver
 
@@ -58,7 +60,7 @@ def test_a_plan_that_no_budget_cut_is_the_same_on_a_machine_of_another_speed(
 
 def test_a_plan_that_lack_of_time_cut_says_so() -> None:
     for answer in (plan, decided):
-        cut = answer(contended(0, 0.001))
+        cut = answer(replace(contended(0, 1.0), budget=TimeBudget(0.001)))  # as many work units as it likes
         assert (cut.status, cut.stopped_by) == (SolveStatus.BOUNDED, "time budget")
         assert np.isfinite([cut.lower_bound, *(level.lower_bound for level in cut.levels)]).all()
 
@@ -76,3 +78,20 @@ def test_on_a_busy_machine_a_solver_gets_the_wall_time_that_its_cpu_time_takes(m
     assert not budget.was_cut
     assert (budget.remaining_wall_s, budget.share(0.5).expired, budget.was_cut) == (0.0, True, True)
     assert TimeBudget(2.0, wall_limit_s=0.1).remaining_wall_s == pytest.approx(0.1)
+
+
+def test_large_groups_are_listed_while_the_work_units_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A largest cost has no patterns: groups of six are listed one by one, too many to list all within any budget."""
+    monkeypatch.setattr(builder, "MAX_LISTED_JOBS", 100)
+    asked = contended(0, 1_000.0, seats=6)
+    snapshot = replace(asked.snapshot, objective=ObjectiveKind.MAKESPAN)
+    columns, cutoffs, spent = [], [], []
+    for units in (1_000.0, 1e9):
+        budget = TimeBudget(1e6, max_units=units)
+        problem = decision_problem(replace(asked, snapshot=snapshot, budget=budget), by_start_weight=True).problem
+        columns.append(len(problem.host))
+        cutoffs.append(max(cut.largest_size for cut in problem.cutoffs))
+        spent.append(budget.units)
+    assert columns[0] < columns[1]
+    assert spent[0] < spent[1]
+    assert cutoffs[0] == cutoffs[1] == 6  # that larger groups may be missing is known in both
