@@ -76,6 +76,20 @@ def test_the_ends_lie_on_both_sides_of_the_mean_and_within_the_bounds(
     assert (again.low, again.high) == pytest.approx((found.interval.low, found.interval.high), abs=1e-9)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_time_lost_is_averaged_as_time_saved_is(seed: int) -> None:
+    """With both schedulers exchanged, mean times are in the inverse ratio: but for lines between replayed loads."""
+    month = response(seed)
+    exchanged = LoadResponse(
+        work=month.work,
+        load=month.load,
+        at={k: DaySums(numerator=v.denominator, denominator=v.numerator) for k, v in month.at.items()},
+    )
+    saved, lost = (mean_over_loads([each], RELATIVE_CHANGE, subtract=1.0).mean for each in (month, exchanged))
+    assert saved < 0 < lost
+    assert (1 + saved) * (1 + lost) == pytest.approx(1.0, rel=0.03)
+
+
 def test_a_month_that_loses_nothing_says_nothing_and_few_days_neither() -> None:
     still = response(1, gain=0.0)
     assert mean_over_loads([still], RELATIVE_CHANGE, subtract=1.0).interval.missing is NoInterval.NOTHING_CHANGED
