@@ -6,7 +6,7 @@ turns, and a member that ends one publishes how long the gap after it was. Steps
 tells none stays in the measurement stage. Operators that were never measured are tried at once, one a turn.
 
 Laws: the results of a job do not depend on the other members; a process that leaves or dies holds up nobody. Cost: a
-turn takes 11 µs, and PyTorch takes 20 to 60 µs to hand an operator (with its views) to Python: 21 to 74 % of the CPU
+turn takes 11 µs, and PyTorch takes 20 to 60 µs to hand an operator (with its views) to Python: 19 to 134 % of the CPU
 time of small jobs whose operators take 0.03 to 0.5 ms (`pytest -s -m bench tests/bench/test_sharing.py`).
 """
 
