@@ -114,8 +114,7 @@ def kept_values(earlier: Any, later: Any) -> Any:
 def test_stored_rows_of_the_earlier_release_are_read_and_written_alike(row: dict[str, str]) -> None:
     kind, text = row["kind"], row["text"]
     if kind in PROMISES:
-        again = json.loads(PROMISES[kind](promise_or_deadline_from_json(text)))  # type: ignore[operator]
-        assert kept_values(json.loads(text), again) == json.loads(text)
+        assert PROMISES[kind](promise_or_deadline_from_json(text)) == text  # type: ignore[operator]
         return
     types = {**OBSERVATION_TYPES, "grant": Grant, "slots": DeviceSlots, "profile": JobProfile, "snapshot": Snapshot}
     record = from_json(types[kind], text)
