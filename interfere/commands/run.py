@@ -34,7 +34,7 @@ ENDED_BY_AGENT = 128 + signal.SIGTERM  # exit status, as a shell reports a progr
 @app.command(context_settings={"ignore_unknown_options": True})
 def run(
     line: Annotated[list[str], typer.Argument(metavar="-- PROGRAM ARGUMENT...", help="What to run.")],
-    workload: Annotated[str, typer.Option(help="What it runs. Default: the program's file name.")] = "",
+    workload: Annotated[str, typer.Option(help="Its workload: what it runs. Default: the program's file name.")] = "",
     job: Annotated[str, typer.Option(help="Id of the job. Default: made of the workload.")] = "",
     device: Annotated[str, typer.Option(help="Id of the device on this node, as the agent's settings name it.")] = "0",
     memory_gib: Annotated[float, typer.Option(min=0, help="Device memory that it asks for. 0: it does not say.")] = 0.0,
@@ -44,7 +44,9 @@ def run(
     priority: Annotated[
         str, typer.Option(help="high or low: its PyTorch operators take turns with other such jobs of the device.")
     ] = "",
-    jobs: Annotated[Path, typer.Option(help="Folder of the started jobs of this node.")] = started_jobs.JOBS,
+    jobs: Annotated[
+        Path, typer.Option("--jobs-folder", help="Folder of the started jobs of this node.")
+    ] = started_jobs.JOBS,
     grace_s: Annotated[float, typer.Option(min=0, help="Seconds between SIGTERM and SIGKILL.")] = 10.0,
 ) -> None:
     """Run a job that this node's agent knows: its memory is measured, and it is warned and ended by its grant.

@@ -1,6 +1,6 @@
 """Executes pairs of jobs under each way of sharing one device, and compares with what the planner predicted.
 
-Definitions, for a pair and a mode, over the R measured steps of the high job ("high"; the low job runs all the while):
+Definitions, for a pair and a schedule, over the R measured steps of the high job ("high"; the low one runs throughout):
 
 - T_alone = Σ run_k + Σ gap_k over the kernels of high as executed here; W = time in which a kernel of high was ready
   and waited. slowdown = (T_alone + W) / T_alone, so it counts waiting only.
@@ -34,7 +34,7 @@ MAX_SLOWDOWN, MIN_GAP_USE = 1.10, 0.5  # what a pair must keep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FillingMode:
+class SharingSchedule:
     """A way of sharing, and whether its planner knows kernels by their place in the step or by identity alone."""
 
     name: str
@@ -42,23 +42,23 @@ class FillingMode:
     by_place: bool = True
 
 
-MODES = (
-    FillingMode(name="one queue", scheduler=SingleQueueScheduler()),
-    FillingMode(name="time slices", scheduler=TimeSliceScheduler()),
-    FillingMode(name="priority, no prediction", scheduler=PriorityGapFillingScheduler(rule=FillingRule.ANY)),
-    FillingMode(name="FIKIT, identity", scheduler=PriorityGapFillingScheduler(), by_place=False),
-    FillingMode(name="FIKIT, place", scheduler=PriorityGapFillingScheduler()),
-    FillingMode(name="wait budget", scheduler=PriorityGapFillingScheduler(rule=FillingRule.BUDGET)),
+SCHEDULES = (
+    SharingSchedule(name="one queue", scheduler=SingleQueueScheduler()),
+    SharingSchedule(name="time slices", scheduler=TimeSliceScheduler()),
+    SharingSchedule(name="priority, no prediction", scheduler=PriorityGapFillingScheduler(rule=FillingRule.ANY)),
+    SharingSchedule(name="FIKIT, identity", scheduler=PriorityGapFillingScheduler(), by_place=False),
+    SharingSchedule(name="FIKIT, place", scheduler=PriorityGapFillingScheduler()),
+    SharingSchedule(name="wait budget", scheduler=PriorityGapFillingScheduler(rule=FillingRule.BUDGET)),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairOutcome:
-    """The figures of one pair under one mode, as the module defines them."""
+    """The figures of one pair under one schedule, as the module defines them."""
 
     high: str
     low: str
-    mode: str
+    schedule: str
     slowdown: float
     gap_use: float
     predicted_slowdown: float
@@ -68,7 +68,7 @@ class PairOutcome:
     gap_s: float  # of high
 
 
-def execute_pair(high: MeasuredJob, low: MeasuredJob, mode: FillingMode, rounds: int) -> PairOutcome:
+def execute_pair(high: MeasuredJob, low: MeasuredJob, schedule: SharingSchedule, rounds: int) -> PairOutcome:
     """Execute `rounds` steps of the high job beside the low one, and replay the same from what was measured alone."""
     with (
         operators_on_one_core(),
@@ -76,10 +76,10 @@ def execute_pair(high: MeasuredJob, low: MeasuredJob, mode: FillingMode, rounds:
             high.workload,
             rounds=rounds,
             segment_starts=high.segment_starts,
-            table=high.table(by_place=mode.by_place),
+            table=high.table(by_place=schedule.by_place),
         ) as high_job,
         ExecutedJob(
-            low.workload, rounds=None, segment_starts=low.segment_starts, table=low.table(by_place=mode.by_place)
+            low.workload, rounds=None, segment_starts=low.segment_starts, table=low.table(by_place=schedule.by_place)
         ) as low_job,
     ):
         executed = replay(
@@ -87,22 +87,22 @@ def execute_pair(high: MeasuredJob, low: MeasuredJob, mode: FillingMode, rounds:
                 ExecutedStream(source=high_job, priority=HIGH_PRIORITY, rounds=rounds),
                 ExecutedStream(source=low_job, priority=LOW_PRIORITY, rounds=None),
             ],
-            mode.scheduler,
+            schedule.scheduler,
         )
         gaps_s = [kernel.gap_s for kernels in high_job.executed_rounds for kernel in kernels]
     predicted = replay(
         [
-            high.predicted_stream(HIGH_PRIORITY, by_place=mode.by_place, endless=False),
-            low.predicted_stream(LOW_PRIORITY, by_place=mode.by_place, endless=True),
+            high.predicted_stream(HIGH_PRIORITY, by_place=schedule.by_place, endless=False),
+            low.predicted_stream(LOW_PRIORITY, by_place=schedule.by_place, endless=True),
         ],
-        mode.scheduler,
+        schedule.scheduler,
     )
     fit_s = math.fsum(fitting_s(low.rounds[-1], gap_s) for gap_s in gaps_s)
     predicted_fit_s = math.fsum(fitting_s(low.rounds[-1], kernel.gap_s) for kernel in high.all_rounds.kernels)
     return PairOutcome(
         high=high.workload.name,
         low=low.workload.name,
-        mode=mode.name,
+        schedule=schedule.name,
         slowdown=_waiting_slowdown(executed),
         gap_use=_ratio(executed.outcomes[0].gap_used_s, fit_s),
         predicted_slowdown=_waiting_slowdown(predicted),
@@ -120,10 +120,10 @@ def execute_pairs(
     *,
     note: Callable[[str], None] = lambda _: None,
 ) -> list[PairOutcome]:
-    """Execute every high job beside every low one under each mode, and `note` each pair that is through."""
+    """Execute every high job beside every low one under each schedule, and `note` each pair that is through."""
     outcomes: list[PairOutcome] = []
     for high, low in product(highs, lows):
-        outcomes += [execute_pair(high, low, mode, rounds) for mode in MODES]
+        outcomes += [execute_pair(high, low, schedule, rounds) for schedule in SCHEDULES]
         note(f"{high.workload.name} beside {low.workload.name}")
     return outcomes
 
@@ -154,9 +154,9 @@ def _ratio(part: float, whole: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeSummary:
-    """What one mode reached over all pairs."""
+    """What one schedule reached over all pairs."""
 
-    mode: str
+    schedule: str
     pairs: int
     slowdown_median: float
     slowdown_max: float
@@ -170,14 +170,14 @@ class ModeSummary:
 
 
 def summarise(outcomes: Sequence[PairOutcome]) -> tuple[ModeSummary, ...]:
-    """Return one summary for each mode, in the order of their first outcome."""
+    """Return one summary for each schedule, in the order of their first outcome."""
     summaries = []
-    for mode in dict.fromkeys(outcome.mode for outcome in outcomes):
-        rows = [outcome for outcome in outcomes if outcome.mode == mode]
+    for schedule in dict.fromkeys(outcome.schedule for outcome in outcomes):
+        rows = [outcome for outcome in outcomes if outcome.schedule == schedule]
         fitting = [row for row in rows if row.fit_s > 0]
         summaries.append(
             ModeSummary(
-                mode=mode,
+                schedule=schedule,
                 pairs=len(rows),
                 slowdown_median=median(row.slowdown for row in rows),
                 slowdown_max=max(row.slowdown for row in rows),
@@ -198,7 +198,7 @@ def _median_error(rows: Sequence[PairOutcome]) -> float:
 
 
 SUMMARY_COLUMNS = (
-    Column("mode", of="mode"),
+    Column("schedule", of="schedule"),
     Column("pairs", COUNT, of="pairs"),
     Column("high, median", TIMES, of="slowdown_median"),
     Column("high, worst", TIMES, of="slowdown_max"),
@@ -213,7 +213,7 @@ SUMMARY_COLUMNS = (
 PAIR_COLUMNS = (
     Column("high", of="high"),
     Column("low", of="low"),
-    Column("mode", of="mode"),
+    Column("schedule", of="schedule"),
     Column("slowdown", TIMES, of="slowdown"),
     Column("predicted", TIMES, of="predicted_slowdown"),
     Column("gap use", percent(), of="gap_use"),
@@ -228,7 +228,7 @@ COLUMN_MEANINGS = (
 
 
 def filling_document(outcomes: Sequence[PairOutcome]) -> Document:
-    """Return the report of executed pairs: a summary of each mode, then every pair."""
+    """Return the report of executed pairs: a summary of each schedule, then every pair."""
     return Document(
         "Gap filling, executed",
         (
@@ -236,7 +236,7 @@ def filling_document(outcomes: Sequence[PairOutcome]) -> Document:
                 "Every operator really ran, on a clock of measured CPU time; hosts have processors of their own.",
                 tone=Tone.LEAD,
             ),
-            table_of("Modes", SUMMARY_COLUMNS, summarise(outcomes)),
+            table_of("Schedules", SUMMARY_COLUMNS, summarise(outcomes)),
             table_of("Pairs", PAIR_COLUMNS, outcomes),
             Section("How to read this page", (Items(COLUMN_MEANINGS),)),
         ),

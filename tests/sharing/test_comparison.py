@@ -8,24 +8,24 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.commands.profile.group import app
-from interfere.sharing.comparison import MODES, PairOutcome, fitting_s, summarise
+from interfere.sharing.comparison import SCHEDULES, PairOutcome, fitting_s, summarise
 from interfere.timeline.timelines import Timeline
 from tests.timeline.examples import US, kernel, line
 
 
 def test_the_table_has_every_mode_of_every_pair(tmp_path: Path) -> None:
     names = ("tests.sharing.sample_workloads:waiting", "tests.sharing.sample_workloads:training")
-    arguments = ["filling", "--high", names[0], "--low", ",".join(names), "--rounds", "2", "--json"]
+    arguments = ["filling", "--high", names[0], "--low", ",".join(names), "--steps", "2", "--json"]
     arguments += ["--out", str(tmp_path)]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     found = json.loads(done.stdout)
-    rows = [(row["high"], row["low"], row["mode"]) for row in found["pairs"]]
-    assert rows == [("waiting", low, mode.name) for low in ("waiting", "training") for mode in MODES]
+    rows = [(row["high"], row["low"], row["schedule"]) for row in found["pairs"]]
+    assert rows == [("waiting", low, schedule.name) for low in ("waiting", "training") for schedule in SCHEDULES]
     page = Path(found["written"]).read_text(encoding="utf-8")
-    assert all(mode.name in page for mode in MODES)
-    assert [row["pairs"] for row in found["modes"]] == [2] * len(MODES)
+    assert all(schedule.name in page for schedule in SCHEDULES)
+    assert [row["pairs"] for row in found["schedules"]] == [2] * len(SCHEDULES)
     assert all(row["slowdown"] >= 1 for row in found["pairs"])
-    any_kernel = next(row for row in found["pairs"] if row["low"] == "training" and "no prediction" in row["mode"])
+    any_kernel = next(row for row in found["pairs"] if row["low"] == "training" and "no prediction" in row["schedule"])
     assert any_kernel["gap_use"] > 0
 
 
@@ -43,7 +43,7 @@ def test_a_summary_counts_only_pairs_in_which_something_fits() -> None:
         return PairOutcome(
             high="h",
             low="l",
-            mode="m",
+            schedule="m",
             slowdown=slowdown,
             gap_use=gap_use,
             predicted_slowdown=slowdown * 1.02,

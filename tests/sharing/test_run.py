@@ -20,7 +20,7 @@ print(session.member.priority, session.is_measured, weights.grad[0, 0].item())
 def run(tmp_path: Path, text: str, *options: str) -> subprocess.CompletedProcess[str]:
     program = tmp_path / "program.py"
     program.write_text(text)
-    command = [sys.executable, "-m", "interfere", "run", "--jobs", str(tmp_path / "jobs"), *options]
+    command = [sys.executable, "-m", "interfere", "run", "--jobs-folder", str(tmp_path / "jobs"), *options]
     return subprocess.run(
         [*command, "--", sys.executable, str(program)], capture_output=True, text=True, check=False, timeout=240
     )

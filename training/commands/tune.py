@@ -119,7 +119,7 @@ def tune(
         int | None,
         typer.Option(
             min=2,
-            help="Folds of each split; each has a search of its own. Default: those of a training.",
+            help="Number of folds of each split; each has a search of its own. Default: as a training.",
             show_default=False,
         ),
     ] = None,

@@ -180,7 +180,9 @@ def filling(
     low: Annotated[
         str, typer.Option(help="Jobs of low priority, by commas.")
     ] = "resnet-train,bert-infer,gnn-train,lstm-train",
-    rounds: Annotated[int, typer.Option(min=2, help="Steps of each job alone, and of the high job in each mode.")] = 20,
+    steps: Annotated[
+        int, typer.Option(min=2, help="Steps of each job alone, and of the high job under each schedule.")
+    ] = 20,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for filling.html, the page.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -196,11 +198,11 @@ def filling(
     from interfere.sharing.executed_job import measure_job
 
     highs, lows = expand_names(high), expand_names(low)
-    jobs = {name: measure_job(find_workload(name), rounds) for name in dict.fromkeys((*highs, *lows))}
-    outcomes = execute_pairs([jobs[name] for name in highs], [jobs[name] for name in lows], rounds, note=progress_note)
+    jobs = {name: measure_job(find_workload(name), steps) for name in dict.fromkeys((*highs, *lows))}
+    outcomes = execute_pairs([jobs[name] for name in highs], [jobs[name] for name in lows], steps, note=progress_note)
     document = filling_document(outcomes)
     written = str(write_html_page(out / "filling.html", document)) if out else None
-    facts = {"modes": [asdict(row) for row in summarise(outcomes)], "pairs": [asdict(row) for row in outcomes]}
+    facts = {"schedules": [asdict(row) for row in summarise(outcomes)], "pairs": [asdict(row) for row in outcomes]}
     emit({**facts, "written": written}, document, as_json=as_json)
 
 

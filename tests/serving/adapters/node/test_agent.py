@@ -73,7 +73,7 @@ class Node:
         """Start a job of `hog.py`, and wait until it holds its memory; the file that it writes."""
         file = self.folder / f"{name}.txt"
         line = [sys.executable, "-m", "interfere", "run", "--job", name, "--workload", "w", "--grace-s", "0.5"]
-        line += ["--jobs", str(self.settings.jobs), *options, "--", sys.executable, str(HOG)]
+        line += ["--jobs-folder", str(self.settings.jobs), *options, "--", sys.executable, str(HOG)]
         steady, leak, *more = map(str, hog)
         with (self.folder / f"{name}.err").open("wb") as errors:
             self.running.append(subprocess.Popen([*line, steady, leak, str(file), *more], stderr=errors))
