@@ -29,12 +29,14 @@ def run(tmp_path: Path, text: str, *options: str) -> subprocess.CompletedProcess
 def test_an_unchanged_training_takes_turns_and_is_measured(tmp_path: Path) -> None:
     done = run(tmp_path, TRAINING, "--priority", "high", "--device", "test-run")
     assert done.stdout.split() == ["1", "True", "56.0"], done.stderr
+    assert "sitecustomize" not in done.stderr
     assert done.returncode == 0
 
 
 def test_programs_without_pytorch_and_jobs_without_priority_are_left_alone(tmp_path: Path) -> None:
     done = run(tmp_path, "import sys; print('torch' in sys.modules, 'interfere' in sys.modules)", "--priority", "low")
     assert done.stdout.split() == ["False", "False"], done.stderr
+    assert done.stderr == ""
 
 
 def test_a_job_whose_device_cannot_be_joined_runs_all_the_same(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ class _JoinAfterImport:
 
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
 sys.meta_path.insert(0, _JoinAfterImport())
-sys.modules.pop("sitecustomize", None)
+_this = sys.modules.pop("sitecustomize")
 with suppress(ImportError):  # the site's own file of this name
     importlib.import_module("sitecustomize")
+sys.modules.setdefault("sitecustomize", _this)  # whoever imports this file looks for it there
