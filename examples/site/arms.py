@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from examples.site.core_clock import CoreClock, CoreGroups
-from examples.site.slurm_cluster import BUSY, ROOT, SlurmCluster
+from examples.site.slurm_cluster import ADVISOR, BUSY, ROOT, SlurmCluster
 from examples.site.stream import StreamJob
 from interfere.progress import Mark, read
 
@@ -189,7 +189,7 @@ def _adapter_settings(cluster: SlurmCluster, address: str, arm: Arm) -> Path:
 
 
 def _adapter_of(arm: Arm) -> tuple[str, ...]:
-    return ("examples.site.greedy",) if arm is Arm.GREEDY else ("interfere", "slurm")
+    return ("examples.site.greedy",) if arm is Arm.GREEDY else ADVISOR
 
 
 def _job_environment() -> dict[str, str]:

@@ -1,19 +1,21 @@
 """The Slurm adapter with another planner: `advise` as it ships, but every job in order goes where its pair costs least.
 
-    python -m examples.site.greedy advise --config FILE --json
+    python -m examples.site.greedy FILE
 
 A job takes an idle device; else, of the devices with one job, the one beside which the predicted joint throughput is
 largest, where it is above the server's least; else it waits. Predictions are the server's, and so is what it learns.
 """
 
 import math
+import sys
 from dataclasses import replace
+from pathlib import Path
 
-import interfere.client
 from interfere.client import AloneFallback, PolicyClient
 from interfere.errors import UnavailableError
 from interfere.records import Action, ActionKind, Device, Job, Plan, Snapshot
-from interfere.serving.adapters.slurm import command
+from interfere.serving.adapters.slurm.command import advise_slurm
+from interfere.serving.adapters.slurm.settings import SlurmSettings
 from interfere.sharing_modes import SharingMode
 
 
@@ -75,5 +77,6 @@ class GreedyClient(PolicyClient):
 
 
 if __name__ == "__main__":
-    interfere.client.PolicyClient = GreedyClient  # type: ignore[misc]  # the command takes its client from there
-    command.app()
+    chosen = SlurmSettings.load(Path(sys.argv[1]), {})
+    with GreedyClient(chosen.server, timeout_s=chosen.timeout_s) as greedy:
+        advise_slurm(chosen, greedy, as_json=True)

@@ -25,6 +25,7 @@ PROGRAMS = ("slurmctld", "slurmd", "sbatch", "scontrol")
 PACKAGES = "slurmctld slurmd slurm-client slurm-wlm-basic-plugins"
 DEVICES = ("/dev/null", "/dev/zero")  # Slurm wants character devices; nothing is done to them
 BUSY = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
+ADVISOR = ("interfere", "slurm", "advise", "--json", "--config")  # a module and its arguments; then the settings
 COMMAND_S = 60.0  # Slurm's commands hang while slurmctld does not answer
 
 
@@ -169,13 +170,13 @@ class SlurmCluster:
         return path
 
     def advise(
-        self, settings: Path, *options: str, path: Path | None = None, program: Sequence[str] = ("interfere", "slurm")
+        self, settings: Path, *options: str, path: Path | None = None, program: Sequence[str] = ADVISOR
     ) -> "subprocess.Popen[str]":
         """Start the adapter in a process of its own, which prints one JSON line a round. `path`: a folder of commands
-        that stand before Slurm's; `program`: the module that has a command `advise`."""
+        that stand before Slurm's; `program`: a module and its arguments before the settings file."""
         env = self.env | ({"PATH": f"{path}:{os.environ['PATH']}"} if path else {})
         started = subprocess.Popen(
-            [sys.executable, "-m", *program, "advise", "--config", str(settings), "--json", *options],
+            [sys.executable, "-m", *program, str(settings), *options],
             env=env,
             stdout=(self.folder / "advisor.out").open("a"),
             stderr=(self.folder / "advisor.err").open("a"),

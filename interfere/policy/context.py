@@ -74,6 +74,14 @@ def log_failed_checks(snapshot: Snapshot, failed: Sequence[str]) -> None:
     log.error("%s; of the snapshot %r", "; ".join(failed), snapshot)
 
 
+def _with_sorted_residents(device: Device) -> Device:
+    """Return the device with its residents by id."""
+    names = [job.id for job in device.residents]
+    if names == sorted(names):
+        return device
+    return replace(device, residents=tuple(sorted(device.residents, key=lambda job: job.id)))
+
+
 _with_mode = copier(Device, "mode")
 
 
@@ -113,6 +121,19 @@ class PlanningContext:
     def with_snapshot(self, snapshot: Snapshot) -> "PlanningContext":
         """Return this context with another snapshot of the whole scope."""
         return replace(self, snapshot=snapshot, other_device_types=())
+
+    def in_canonical_order(self) -> "PlanningContext":
+        """Return this context with the pending jobs as they were submitted, and devices and residents by id.
+
+        Law: snapshots that differ only in the order of jobs, devices and residents give the same plan, except that a
+        queue whose jobs do not all tell when they were submitted (`elapsed_s`) is read in the order in which it was
+        sent.
+        """
+        pending = self.snapshot.pending
+        if not any(math.isnan(job.elapsed_s) for job in pending):
+            pending = tuple(sorted(pending, key=lambda job: (-job.elapsed_s, job.id)))
+        devices = map(_with_sorted_residents, sorted(self.snapshot.devices, key=lambda device: device.id))
+        return self.with_snapshot(replace(self.snapshot, pending=pending, devices=tuple(devices)))
 
     def subproblem(self, snapshot: Snapshot) -> "PlanningContext":
         """Return the context of a part of the snapshot; relative times τ still refer to all device types in scope."""

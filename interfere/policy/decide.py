@@ -14,7 +14,6 @@ from interfere.policy.answer.assumed_modes import tell_assumed_modes
 from interfere.policy.answer.merge import all_waiting, merge_plans, plan_of_starts
 from interfere.policy.answer.probes import with_probes
 from interfere.policy.answer.starts import job_objective_cost
-from interfere.policy.canonical_order import in_canonical_order, in_order_of
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.group_costs import cost_alone
 from interfere.policy.deadlines.guarantees import (
@@ -53,7 +52,7 @@ from interfere.policy.schedule.sizes import choose_sizes, stop_actions
 from interfere.policy.slowdowns import predicted_slowdowns
 from interfere.policy.solve.planner import plan_pending_jobs
 from interfere.policy.validate import validate_clock, validate_snapshot
-from interfere.records import ActionKind, Plan, Promise, Rule, RuleKind, ScopeLedger, Snapshot
+from interfere.records import Action, ActionKind, Job, Plan, Promise, Rule, RuleKind, ScopeLedger, Snapshot
 from interfere.time_budget import TimeBudget
 
 
@@ -83,7 +82,7 @@ def decide(
     # 1. Refuse a snapshot that contradicts itself or the ledger, and forget the order in which it was sent.
     _raise_contradictions(context, ledger)
     queue = context.snapshot.pending
-    context = context.with_snapshot(in_canonical_order(context.snapshot))
+    context = context.in_canonical_order()
     # 2. Choose the sizes of elastic jobs.
     sized = choose_sizes(context, ledger.promises)
     context = context.with_snapshot(sized.snapshot)
@@ -123,7 +122,7 @@ def decide(
     )
     # 13. Compose the answer.
     kept = keep_actions(context, changes, overuse, slowdown_of)
-    actions = infeasible.annotate(in_order_of((*changes, *kept), queue), promises.kept_jobs)
+    actions = infeasible.annotate(_in_order_of((*changes, *kept), queue), promises.kept_jobs)
     plan = replace(
         plan,
         actions=mark_accepted(tell_assumed_modes(actions, context), ledger.accepted_deadlines),
@@ -132,6 +131,12 @@ def decide(
         work_units=context.budget.units,
     )
     return ScopeDecision(plan=plan, ledger=ledger, promises=promises, deadlines=deadlines)
+
+
+def _in_order_of(actions: Sequence[Action], pending: Sequence[Job]) -> tuple[Action, ...]:
+    """Return the actions of pending jobs in the order in which the jobs were sent, then those of residents."""
+    position = {job.id: k for k, job in enumerate(pending)}
+    return tuple(sorted(actions, key=lambda action: position.get(action.job_id, len(position))))
 
 
 def _raise_contradictions(context: PlanningContext, ledger: ScopeLedger) -> None:

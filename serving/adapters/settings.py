@@ -11,14 +11,47 @@ from typing import ClassVar, Self
 
 from interfere.config import read_toml
 from interfere.errors import Violation
-from interfere.records import ActionKind, Limits
+from interfere.records import NAN, ActionKind, Limits
 from interfere.records.checks import check, refused
 from interfere.records.documents import from_document
 from interfere.records.limits import DEFAULT_GRANT_PATIENCE_S, DEFAULT_PROMISE_TTL_S
 from interfere.records.record import fields_of
 from interfere.serving.adapters.windows import WindowRules
+from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 GIB = float(2**30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedDeviceFacts:
+    """What settings say of a device that jobs share: its type, mode and memory, and how memory is granted."""
+
+    type: str = ""
+    mode: SharingMode = SharingMode.TIMESLICE
+    memory_gib: float = NAN
+    granule_gib: float = NAN  # unit of memory grants; without it, and without oversubscription, none are made
+    oversubscription_ratio: float = 1.0  # memory that may be granted ÷ memory of the device
+
+    ALWAYS_GRANTS: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        bad = list(set_sharing_mode(self, "mode"))
+        if not self.type:
+            bad.append(refused(self, "type", "needs a type", 'add type = "a100"'))
+        if self.grants_memory and not self.memory_gib > 0:
+            bad.append(refused(self, "memory_gib", "is needed where memory is granted", "add memory_gib = 80"))
+        if not math.isnan(self.granule_gib) and not 0 < self.granule_gib <= self.memory_gib:
+            remedy = "a GPU of twelve slots has a twelfth of its memory"
+            bad.append(refused(self, "granule_gib", "must be positive, and at most memory_gib", remedy))
+        if not self.oversubscription_ratio >= 1:
+            remedy = "leave it out where no more memory is granted than there is"
+            bad.append(refused(self, "oversubscription_ratio", "must be at least 1", remedy))
+        check(bad)
+
+    @property
+    def grants_memory(self) -> bool:
+        """Whether jobs on this device hold memory grants."""
+        return self.ALWAYS_GRANTS or self.granule_gib > 0 or self.oversubscription_ratio > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from interfere.data.importers.gavel import import_gavel
 from interfere.data.tables import Table, write_table
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.acceptance.score import speed
-from interfere.records import PairBatch, PairMeasurement, Progress
+from interfere.records import PairBatch, PairMeasurement
 from interfere.serving.learning.log_fold import LogFold
 from interfere.serving.state import load_served_model
 from interfere.store.observed_table import logged_windows
@@ -32,27 +32,10 @@ from interfere.training.site_log import score_on_log
 from tests.data.importers.public_files import public
 from tests.predict.online.belief_streams import upgraded_by_families
 from tests.training.cheap_models import CHEAP_MODELS
+from tests.training.worlds import observed_windows
 
-DEVICE, NOISE, REPORTED, UNMEASURED = "v100", 0.03, 0.5, 0.1
+DEVICE, REPORTED, UNMEASURED = "v100", 0.5, 0.1
 Truth = Mapping[tuple[str, str], float]
-
-
-def windows(pairs: list[PairMeasurement], truth: Truth, first: int, rng: np.random.Generator) -> list[Progress]:
-    """Return a window of each pair, in a random order."""
-    return [
-        Progress(
-            observation_id=f"o{first + k}",
-            job_id=f"j {pair.victim}",
-            workload=pair.victim,
-            company=(pair.neighbour,),
-            device_type=pair.device_type,
-            mode=pair.mode,
-            slowdown=math.exp(truth[pair.victim, pair.neighbour] + NOISE * float(rng.normal())),
-            start_s=1e9 + 60.0 * (first + k),
-            end_s=1e9 + 60.0 * (first + k) + 60.0,
-        )
-        for k, pair in enumerate(pairs[index] for index in rng.permutation(len(pairs)).tolist())
-    ]
 
 
 def served_error(folder: Path, store: SqliteStore, pairs: list[PairMeasurement], truth: Truth) -> tuple[float, float]:
@@ -108,7 +91,7 @@ def run(seed: int, rounds: int, models: Mapping[str, ModelSettings]) -> None:
                 made = retrain([base], work, store=store_path, models=models)
                 _tell(f"retrained {k} ({made.outcome.value}: {made.reason[:80]})", work, store, others, truth, encoder)
             store.observations.append(
-                [NewObservation(observation=w) for w in windows(reported, truth, count, rng)], 2e9
+                [NewObservation(observation=w) for w in observed_windows(reported, truth, count, rng)], 2e9
             )
             count += len(reported)
             _tell(f"{count} windows", work, store, others, truth, encoder)

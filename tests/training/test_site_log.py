@@ -19,9 +19,9 @@ from interfere.training.publishing.model_registry import champion_folder
 from interfere.training.retrain import RetrainOutcome, RetrainResult, retrain
 from interfere.training.site_log import LogScore, changed_domains, score_on_log
 from tests.training.cheap_models import CHEAP_MODELS
-from tests.training.worlds import crossed, world
+from tests.training.worlds import crossed, observed_windows, world
 
-JOBS, NOISE = 14, 0.03
+JOBS = 14
 
 
 def upgraded(pair: PairMeasurement) -> float:
@@ -41,22 +41,9 @@ def reported(pair: PairMeasurement) -> bool:
 
 def site_windows(table: Table, truth: Callable[[PairMeasurement], float], *, passes: int, start: int) -> list[Progress]:
     """Unnamed windows of the reported half of the pairs, in a random order, `passes` of each."""
-    rng = np.random.default_rng(start)
     pairs = [pair for pair in table.ok_pairs if reported(pair)] * passes
-    return [
-        Progress(
-            observation_id=f"o{start + k}",
-            job_id=f"j {pair.victim}",
-            workload=pair.victim,
-            company=(pair.neighbour,),
-            device_type=pair.device_type,
-            mode=pair.mode,
-            slowdown=math.exp(truth(pair) + NOISE * float(rng.normal())),
-            start_s=1e9 + 60.0 * (start + k),
-            end_s=1e9 + 60.0 * (start + k) + 60.0,
-        )
-        for k, pair in enumerate(pairs[index] for index in rng.permutation(len(pairs)).tolist())
-    ]
+    known = {(pair.victim, pair.neighbour): truth(pair) for pair in pairs}
+    return observed_windows(pairs, known, start, np.random.default_rng(start))
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from interfere.data.tables import Table
-from interfere.records import JobProfile, KernelStat, PairMeasurement, PairStatus
+from interfere.records import JobProfile, KernelStat, PairMeasurement, PairStatus, Progress
 
 DEVICE = "cpu-core"
+WINDOW_NOISE = 0.03  # of the log slowdown that a site observes in a window
 
 
 def profile(workload: str, place: int, device_type: str = DEVICE) -> JobProfile:
@@ -92,3 +95,23 @@ def as_if_traced(job: JobProfile) -> JobProfile:
         static_memory_peak_bytes=1e8,
         memory_model_bytes=len(job.workload) * 1e7,
     )
+
+
+def observed_windows(
+    pairs: list[PairMeasurement], truth: Mapping[tuple[str, str], float], first: int, rng: np.random.Generator
+) -> list[Progress]:
+    """Return a window of each pair, in a random order. `truth`: log slowdown by victim and neighbour."""
+    return [
+        Progress(
+            observation_id=f"o{first + k}",
+            job_id=f"j {pair.victim}",
+            workload=pair.victim,
+            company=(pair.neighbour,),
+            device_type=pair.device_type,
+            mode=pair.mode,
+            slowdown=math.exp(truth[pair.victim, pair.neighbour] + WINDOW_NOISE * float(rng.normal())),
+            start_s=1e9 + 60.0 * (first + k),
+            end_s=1e9 + 60.0 * (first + k) + 60.0,
+        )
+        for k, pair in enumerate(pairs[index] for index in rng.permutation(len(pairs)).tolist())
+    ]

@@ -34,7 +34,7 @@ from interfere.profiling.programs.started_jobs import (
 )
 from interfere.progress import Mark, read
 from interfere.records import NAN, ActionKind, Device, Job, Plan, Snapshot
-from interfere.records.checks import check, refused
+from interfere.records.checks import refused
 from interfere.serving.adapters.observations import DecidedJob, Rejection
 from interfere.serving.adapters.problem import Problem, host_reserves, job_record
 from interfere.serving.adapters.round import (
@@ -42,9 +42,8 @@ from interfere.serving.adapters.round import (
     Reading,
     decisions_of,
 )
-from interfere.serving.adapters.settings import GIB, AdapterSettings
+from interfere.serving.adapters.settings import GIB, AdapterSettings, SharedDeviceFacts
 from interfere.serving.adapters.windows import Place, Residency, Run
-from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 _log = logging.getLogger("interfere.agent")
 MAX_GAP = 2.5  # in intervals: one missing sample is an irregularity of a busy node, two are a gap
@@ -55,28 +54,13 @@ SETTLE_S = 3.0  # marks are written once a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeDevice:
+class NodeDevice(SharedDeviceFacts):
     """A device of this node. `gpu_uuid` empty: a part of the host, such as a core; its memory is that of the host."""
 
     id: str
-    type: str
-    memory_gib: float = NAN
-    granule_gib: float = NAN
-    oversubscription_ratio: float = 1.0
-    mode: SharingMode = SharingMode.TIMESLICE
     gpu_uuid: str = ""
 
-    def __post_init__(self) -> None:
-        bad = list(set_sharing_mode(self, "mode"))
-        if not self.memory_gib > 0:
-            bad.append(refused(self, "memory_gib", "is needed: grants are parts of it", "add memory_gib = 80"))
-        if not math.isnan(self.granule_gib) and not 0 < self.granule_gib <= self.memory_gib:
-            remedy = "a GPU of twelve slots has a twelfth of its memory"
-            bad.append(refused(self, "granule_gib", "must be positive, and at most memory_gib", remedy))
-        if not self.oversubscription_ratio >= 1:
-            remedy = "leave it out where no more memory is granted than there is"
-            bad.append(refused(self, "oversubscription_ratio", "must be at least 1", remedy))
-        check(bad)
+    ALWAYS_GRANTS: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

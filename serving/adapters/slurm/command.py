@@ -16,9 +16,11 @@ from interfere.errors import UnfitError
 from interfere.strict_json import json_value
 
 if TYPE_CHECKING:
+    from interfere.client import PolicyClient
     from interfere.serving.adapters.round import Round
     from interfere.serving.adapters.slurm.jobs import SlurmJob
     from interfere.serving.adapters.slurm.scontrol import Edit
+    from interfere.serving.adapters.slurm.settings import SlurmSettings
 
     SlurmRound = Round[SlurmJob, Edit]
 
@@ -44,16 +46,28 @@ def advise(
 ) -> None:
     """Advise Slurm until SIGTERM or Ctrl-C: place pending jobs that share GPUs, report how fast they run."""
     from interfere.client import PolicyClient
+    from interfere.serving.adapters.slurm.settings import SlurmSettings
+
+    given = {"server": server, "interval_s": interval, "window_s": window, "spool": spool, "metrics": metrics}
+    settings = SlurmSettings.load(config, given)
+    with PolicyClient(settings.server, timeout_s=settings.timeout_s) as client:
+        advise_slurm(settings, client, once=once, dry_run=dry_run, as_json=as_json)
+
+
+def advise_slurm(
+    settings: "SlurmSettings", client: "PolicyClient", *, once: bool = False, dry_run: bool = False, as_json: bool
+) -> None:
+    """Advise Slurm by the decisions of a client, until SIGTERM or Ctrl-C. Every round is told on standard output.
+
+    Raises UnfitError when another advisor of the cluster is running.
+    """
     from interfere.serving.adapters.round import run_rounds, stop_on_signals
     from interfere.serving.adapters.slurm.port import slurm_advisor, slurm_metrics
     from interfere.serving.adapters.slurm.scontrol import SlurmCommands
-    from interfere.serving.adapters.slurm.settings import SlurmSettings
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    given = {"server": server, "interval_s": interval, "window_s": window, "spool": spool, "metrics": metrics}
-    settings, written = SlurmSettings.load(config, given), slurm_metrics()
-    instance_lock = nullcontext() if dry_run else one_instance(settings.lock)
-    with instance_lock, PolicyClient(settings.server, timeout_s=settings.timeout_s) as client:
+    written = slurm_metrics()
+    with nullcontext() if dry_run else one_instance(settings.lock):
         slurm = SlurmCommands(settings.timeout_s, settings.only_user_id)
         advisor = slurm_advisor(settings, slurm, client, written, dry_run=dry_run)
         if once:

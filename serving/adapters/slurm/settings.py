@@ -11,7 +11,6 @@ memory_gib = 80
 granule_gib = 5        # jobs are granted memory in units of this; a job that holds more than its grant is ended
 """
 
-import math
 import pwd
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,42 +20,17 @@ from typing import ClassVar
 
 from interfere.errors import InvalidInputError, Violation
 from interfere.records import NAN
-from interfere.records.checks import check, refused
-from interfere.serving.adapters.settings import AdapterSettings
+from interfere.records.checks import refused
+from interfere.serving.adapters.settings import AdapterSettings, SharedDeviceFacts
 from interfere.serving.adapters.slurm.jobs import GpuAddress
-from interfere.sharing_modes import SharingMode, set_sharing_mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceRule:
-    """The device type and other facts of the GPUs whose node name and GRES type match two patterns."""
+class DeviceRule(SharedDeviceFacts):
+    """The facts of the GPUs whose node name and GRES type match two patterns."""
 
-    type: str = ""
     nodes: str = "*"
     gres: str = "*"
-    memory_gib: float = NAN
-    mode: SharingMode = SharingMode.TIMESLICE
-    granule_gib: float = NAN  # unit of memory grants; without it, and without oversubscription, none are made
-    oversubscription_ratio: float = 1.0  # memory that may be granted ÷ memory of the GPU
-
-    def __post_init__(self) -> None:
-        bad = list(set_sharing_mode(self, "mode"))
-        if not self.type:
-            bad.append(refused(self, "type", "needs a type", 'add type = "a100"'))
-        if self.grants_memory and not self.memory_gib > 0:
-            bad.append(refused(self, "memory_gib", "is needed where memory is granted", "add memory_gib = 80"))
-        if not math.isnan(self.granule_gib) and not 0 < self.granule_gib <= self.memory_gib:
-            remedy = "a GPU of twelve slots has a twelfth of its memory"
-            bad.append(refused(self, "granule_gib", "must be positive, and at most memory_gib", remedy))
-        if not self.oversubscription_ratio >= 1:
-            remedy = "leave it out where no more memory is granted than there is"
-            bad.append(refused(self, "oversubscription_ratio", "must be at least 1", remedy))
-        check(bad)
-
-    @property
-    def grants_memory(self) -> bool:
-        """Whether jobs on this GPU hold memory grants."""
-        return self.granule_gib > 0 or self.oversubscription_ratio > 1
 
     def fits(self, address: GpuAddress) -> bool:
         """Whether the rule describes this GPU."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from interfere.records import Action, Plan, SolveStatus
 from interfere.serving.adapters.slurm.jobs import Gpu, GpuAddress, Held, Node, Note, SlurmJob
 from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings
 
@@ -92,3 +93,20 @@ def squeue(rows: Sequence[dict[str, Any]]) -> str:
 
 def sinfo(rows: Sequence[dict[str, Any]]) -> str:
     return json.dumps({"meta": {}, "errors": [], "nodes": list(rows)})
+
+
+def plan_of(*actions: Action) -> Plan:
+    return Plan(
+        decision_id="d",
+        model_version="m",
+        actions=actions,
+        pairs=(),
+        refused=(),
+        refused_total=0,
+        cost=0.0,
+        greedy_cost=0.0,
+        greedy_waiting=0,
+        lower_bound=0.0,
+        gap=0.0,
+        status=SolveStatus.OPTIMAL,
+    )

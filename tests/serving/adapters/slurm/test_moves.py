@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from interfere.errors import InvalidInputError
-from interfere.records import Action, ActionKind, Plan, SolveStatus
+from interfere.records import Action, ActionKind
 from interfere.serving.adapters.problem import check_plan_subjects
 from interfere.serving.adapters.slurm.jobs import GpuAddress, Note, SlurmJob
 from interfere.serving.adapters.slurm.port import SlurmPort, partition_problem, partitions, slurm_metrics
 from interfere.serving.adapters.slurm.scontrol import SlurmCommands, move, place
 from interfere.serving.adapters.slurm.settings import SlurmSettings
 from tests.serving.adapters.slurm.cluster import Cluster
-from tests.serving.adapters.slurm.facts import NOW, SETTINGS, node, pending, running
+from tests.serving.adapters.slurm.facts import NOW, SETTINGS, node, pending, plan_of, running
 from tests.waiting import wait_until
 
 MOVING = replace(SETTINGS, moves=True)
@@ -28,23 +28,6 @@ def movable(job_id: int, gpu: str, **given: object) -> SlurmJob:
     note = Note(state="placed", to=GpuAddress("n0", gpu), tres="gres:shard:1", decision="d", round_s=int(NOW - 101))
     values: dict[str, object] = {"comment": COMMENT, "may_requeue": True, "note": note}
     return running(job_id, gpu, **(values | given))  # type: ignore[arg-type]
-
-
-def plan_of(*actions: Action) -> Plan:
-    return Plan(
-        decision_id="e",
-        model_version="m",
-        actions=actions,
-        pairs=(),
-        refused=(),
-        refused_total=0,
-        cost=0.0,
-        greedy_cost=0.0,
-        greedy_waiting=0,
-        lower_bound=0.0,
-        gap=0.0,
-        status=SolveStatus.OPTIMAL,
-    )
 
 
 def port(settings: SlurmSettings) -> SlurmPort:

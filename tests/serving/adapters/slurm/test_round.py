@@ -10,7 +10,7 @@ import pytest
 
 from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError, UnavailableError
-from interfere.records import Action, ActionKind, Plan, SolveStatus
+from interfere.records import Action, ActionKind
 from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.problem import check_plan_subjects
 from interfere.serving.adapters.round import Advisor, one_round
@@ -19,7 +19,7 @@ from interfere.serving.adapters.slurm.port import partition_problem, slurm_advis
 from interfere.serving.adapters.slurm.scontrol import SlurmCommands, place
 from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings
 from interfere.serving.server import RunningServer
-from tests.serving.adapters.slurm.facts import NOW, SETTINGS, job_row, node, node_row, pending, sinfo, squeue
+from tests.serving.adapters.slurm.facts import NOW, SETTINGS, job_row, node, node_row, pending, plan_of, sinfo, squeue
 from tests.serving.adapters.slurm.shims import fake, told
 from tests.serving.adapters.slurm.thousand import jobs_and_nodes
 
@@ -103,20 +103,3 @@ def test_a_plan_about_something_else_reaches_no_job() -> None:
     for bad in (replace(good, device_id="n0/g0 Priority=9"), replace(good, job_id="2")):
         with pytest.raises(InvalidInputError, match="were not in the request"):
             check_plan_subjects(plan_of(bad), asked)
-
-
-def plan_of(action: Action) -> Plan:
-    return Plan(
-        decision_id="d",
-        model_version="m",
-        actions=(action,),
-        pairs=(),
-        refused=(),
-        refused_total=0,
-        cost=0.0,
-        greedy_cost=0.0,
-        greedy_waiting=0,
-        lower_bound=0.0,
-        gap=0.0,
-        status=SolveStatus.OPTIMAL,
-    )
