@@ -1,9 +1,9 @@
 """The runs of jobs on devices, and the windows of time in which the co-located jobs did not change.
 
-A run is cut where a co-located job comes or goes, and at whole multiples of `report_every_s`. Schedulers write times in
-whole seconds, so a second at either end of every window is left out. Steps are counted between the first and the last
-mark in a window. Where a co-located job marks steps too, only the time between its marks counts: a job that still loads
-its data slows no other job down.
+A run is cut where a co-located job comes or goes, and at whole multiples of `report_every_s`, but not just after a cut:
+a short job stays whole. Schedulers write times in whole seconds, so a second at either end of every window is left
+out. Steps are counted between the first and the last mark in a window. Where a co-located job marks steps too, only the
+time between its marks counts: a job that still loads its data slows no other job down.
 
 Law: the id of a window always stands for the same content, so an adapter that restarts reports nothing twice.
 """
@@ -134,6 +134,11 @@ class WindowRules:
     settle_s: float  # marks reach the adapter at most so late
     max_company: float = math.inf  # co-located jobs of a window that is reported
 
+    @property
+    def lead_s(self) -> float:
+        """The time after a change of company in which no window is cut, so that a short co-location stays whole."""
+        return 2 * (GUARD_S + self.least_window_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColocationWindow(Generic[J]):
@@ -173,15 +178,19 @@ def _windows_of_residency(
 ) -> Iterator[ColocationWindow[J]]:
     end_s, every_s, oldest_s = min(residency.end_s, now_s), rules.report_every_s, now_s - rules.lookback_s
     grid = range(math.ceil(max(residency.start_s, oldest_s) / every_s), math.floor(end_s / every_s) + 1)
-    changes = (t for each in others for t in (each.start_s, each.end_s))
-    cuts = {residency.start_s, end_s, *(k * every_s for k in grid), *changes}
-    for start, end in pairwise(sorted(t for t in cuts if residency.start_s <= t <= end_s)):
-        still_open = end == now_s and residency.end_s > now_s
-        if still_open or end > now_s - rules.settle_s or start < oldest_s or end - start <= 2 * GUARD_S:
-            continue
-        company = tuple(each for each in others if each.start_s < end and each.end_s > start)
-        if all(each.workload for each in company) and len(company) <= rules.max_company:
-            yield ColocationWindow(residency=residency, start_s=start + GUARD_S, end_s=end - GUARD_S, company=company)
+    changes = {residency.start_s, end_s, *(t for each in others for t in (each.start_s, each.end_s))}
+    for since, until in pairwise(sorted(t for t in changes if residency.start_s <= t <= end_s)):
+        cuts = [k * every_s for k in grid if since + rules.lead_s < k * every_s < until]
+        for start, end in pairwise([since, *cuts, until]):
+            still_open = end == now_s and residency.end_s > now_s
+            is_old = start < oldest_s + rules.lead_s  # an adapter that started later may not know the change before it
+            if still_open or end > now_s - rules.settle_s or is_old or end - start <= 2 * GUARD_S:
+                continue
+            company = tuple(each for each in others if each.start_s < end and each.end_s > start)
+            if all(each.workload for each in company) and len(company) <= rules.max_company:
+                yield ColocationWindow(
+                    residency=residency, start_s=start + GUARD_S, end_s=end - GUARD_S, company=company
+                )
 
 
 class MarkSource(Protocol[J]):

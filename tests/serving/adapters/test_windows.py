@@ -1,5 +1,6 @@
 """Laws of windows and of the memory of residencies, for jobs of no particular scheduler."""
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -73,6 +74,15 @@ def test_the_company_of_a_window_is_all_of_it_and_constant(chosen: list[tuple[in
         assert list(window.company) == beside
         assert all(each.is_certain for each in (window.residency, *beside)), "nobody says who was where"
         assert all(each.start_s <= window.start_s and each.end_s >= window.end_s for each in beside)
+
+
+def test_a_short_job_is_measured_at_every_second_of_the_minute() -> None:
+    """A job that met the whole minute in its middle was cut into two parts that were both too short to count."""
+    for start, length_s in itertools.product(range(60), range(8, 40)):
+        begin_s = NOW - 400.0 + start
+        whole = Residency(job=PlainJob("a", "wa"), place=Place("d"), start_s=begin_s, end_s=begin_s + length_s)
+        windows = colocation_windows([whole], RULES, NOW)
+        assert max(each.end_s - each.start_s for each in windows) >= RULES.least_window_s, (start, length_s)
 
 
 def test_the_device_of_an_ended_run_is_that_of_an_earlier_round_else_the_noted_one() -> None:
