@@ -203,7 +203,8 @@ def _submit(cluster: SlurmCluster, groups: CoreGroups, arm: Arm, job: StreamJob,
     program = f"{sys.executable} -m examples.site.job {job.workload} {steps} {settings.folder / 'results'}"
     inside = f"{groups.join_command}; exec {program}"
     command = f"srun sh -c '{inside}'" if job.gpus > 1 else inside
-    stops = f";remaining_s={job.alone_s:.1f};checkpoint_s={CHECKPOINT_S + settings.costs[job.workload].start_up_s:.1f}"
+    times = f";remaining_s={job.alone_s:.1f}"  # Slurm gets it too, as a time limit
+    times += f";checkpoint_s={CHECKPOINT_S + settings.costs[job.workload].start_up_s:.1f}" if arm is Arm.MOVES else ""
     exports = f"ALL,OMP_NUM_THREADS=1,OPENBLAS_NUM_THREADS=1,INTERFERE_PROGRESS_EVERY_S={MARK_EVERY_S}"
     return cluster.sbatch(
         command,
@@ -213,7 +214,7 @@ def _submit(cluster: SlurmCluster, groups: CoreGroups, arm: Arm, job: StreamJob,
         "--requeue",
         f"--time={max(1, int(np.ceil(job.alone_s / 60.0)))}",
         f"--export={exports}",
-        f"--comment=interfere:workload={PREFIX}{job.workload}{stops if arm is Arm.MOVES and shares else ''}",
+        f"--comment=interfere:workload={PREFIX}{job.workload}{times if shares else ''}",
     )
 
 

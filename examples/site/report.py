@@ -89,7 +89,10 @@ def _completions(by_arm: dict[Arm, list[Run]]) -> Section:
         Column("mean wait", seconds),
         Column("completion ÷ alone", fixed(2)),
     )
-    note = "Differences of means, paired by repetition, with 95 % intervals; less is better. Times on the site's clock."
+    note = (
+        "Differences of means, paired by repetition, with 95 % intervals; less is better. Times on the site's clock. "
+        "The server is told run times to .1 s; Slurm as time limits, which count in whole minutes: all are one minute."
+    )
     return Section("What happened", (Sentence(note), Table(title="Completions", columns=columns, rows=tuple(rows))))
 
 

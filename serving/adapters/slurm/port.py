@@ -223,9 +223,10 @@ def _record(job: SlurmJob, settings: SlurmSettings, now_s: float, *, is_resident
     remaining_s = checkpoint_s = NAN
     try:
         memory_bytes = memory_of(job.comment_value("memory_gib"))
-        if _may_move(job, settings):
+        if alone_s := job.comment_value("remaining_s"):
             ran_s = (now_s - job.start_s if job.is_running else 0.0) + (job.note.spent_s if job.note else 0)
-            remaining_s = max(1.0, float(job.comment_value("remaining_s")) - ran_s)
+            remaining_s = max(1.0, float(alone_s) - ran_s)
+        if _may_move(job, settings):
             checkpoint_s = float(job.comment_value("checkpoint_s"))
     except ValueError:
         return None

@@ -67,6 +67,16 @@ def test_no_other_job_moves(settings: SlurmSettings, given: dict[str, object]) -
     assert not any(resident.preemptible for device in seen.snapshot.devices for resident in device.residents)
 
 
+def test_run_times_are_told_where_no_job_moves_too() -> None:
+    jobs = [movable(1, "g0"), pending(2, comment="interfere:workload=gemm;remaining_s=60")]
+    seen = partition_problem("main", jobs, [node()], SETTINGS, NOW)
+    assert seen.snapshot is not None
+    assert [job.remaining_s for job in seen.snapshot.pending] == [60.0]
+    (resident,) = (job for device in seen.snapshot.devices for job in device.residents)
+    assert resident.remaining_s == 200.0
+    assert not resident.preemptible
+
+
 def test_a_move_is_a_requeue_with_a_note_and_comes_before_the_starts() -> None:
     jobs = [movable(1, "g0"), movable(2, "g0"), pending(3)]
     seen = partition_problem("main", jobs, [node()], MOVING, NOW)
