@@ -15,6 +15,7 @@ from interfere.errors import InvalidInputError
 SHORTEST_S, LONGEST_S = 3.0, 12.0  # run times alone, start-up included
 GANG_SHARE = 0.1  # of the jobs of a drawn stream; a trace says for itself which jobs are gangs
 GANG_RANKS = 2  # there are two devices
+NODE_DEVICES = 8  # a recorded job on more devices than a node has becomes a gang
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ def stream_of(settings: StreamSettings, seed: int) -> tuple[StreamJob, ...]:
     """Return the jobs of one repetition, in order of arrival.
 
     Of a trace, a stretch of consecutive jobs is taken at random; its run times are mapped by their logarithms onto
-    3 to 12 s, and jobs on several devices become gangs of two. Without a trace, gaps are exponential and run times
+    3 to 12 s, and jobs that span nodes become gangs of two. Without a trace, gaps are exponential and run times
     log-uniform. Arrivals are stretched to the load.
     """
     rng = random.Random(seed)
@@ -92,4 +93,5 @@ def _recorded(settings: StreamSettings, rng: random.Random) -> list[tuple[float,
             remedy="import a longer one, or run fewer jobs",
         )
     first = rng.randrange(len(usable) - settings.jobs + 1)
-    return [(job.arrival_s, job.duration_s, job.gpus) for job in usable[first : first + settings.jobs]]
+    chosen = usable[first : first + settings.jobs]
+    return [(job.arrival_s, job.duration_s, GANG_RANKS if job.gpus > NODE_DEVICES else 1) for job in chosen]
