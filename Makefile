@@ -5,7 +5,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # sums of several threads differ in their last digits
 
-.PHONY: install run test journeys check gen bench soak site model gpu-model lock clean
+.PHONY: install run test journeys check docs gen bench soak site model gpu-model lock clean
 
 install: .venv/installed
 
@@ -44,6 +44,9 @@ gen: install            ## regenerate the protobuf code, the Grafana dashboard a
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=serving/proto --python_out=. --pyi_out=. --grpc_python_out=. \
 	  serving/proto/interfere/v1/policy.proto
 	@$(BIN)/python -m deploy.monitoring
+
+docs: install           ## the documentation site, into build/site; a page outside docs/site/mkdocs.yml's nav or a dead link fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file docs/site/mkdocs.yml
 
 bench: install          ## speed, as figures and ratios of one run, appended to tests/bench/history.jsonl
 	@$(ONE_THREAD) $(BIN)/pytest -q -m bench tests/bench
