@@ -40,10 +40,11 @@ check: install          ## style, types, import rules, wire contract, install li
 	@$(BIN)/python -m tests.generated
 	@$(BIN)/python -m tests.install_lines
 
-gen: install            ## regenerate the protobuf code, the Grafana dashboard and the Prometheus rules
+gen: install            ## regenerate the protobuf code, the Grafana dashboard, the Prometheus rules and README's picture
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=serving/proto --python_out=. --pyi_out=. --grpc_python_out=. \
 	  serving/proto/interfere/v1/policy.proto
 	@$(BIN)/python -m deploy.monitoring
+	@$(BIN)/python -m tests.docs.picture
 
 docs: install           ## the documentation site, into build/site; a page outside docs/site/mkdocs.yml's nav or a dead link fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file docs/site/mkdocs.yml

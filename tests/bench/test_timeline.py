@@ -29,7 +29,7 @@ from tests.bench.history import record
 from tests.data.importers.public_files import public
 from tests.timeline.examples import replayed_slowdowns, run_time_error, timeline_from_launches
 
-ADDITIVE_MAE = 0.093  # README, `interfere evaluate --data cpu`, unseen job: speed, fitted to the other jobs' pairs
+ADDITIVE_MAE = 0.093  # results, `interfere evaluate --data cpu`, unseen job: speed, fitted to the other jobs' pairs
 
 
 def _errors(replayed: NDArray[np.float64], measured: NDArray[np.float64]) -> dict[str, float]:

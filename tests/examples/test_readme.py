@@ -15,6 +15,7 @@ from interfere.client.local_tokens import LocalToken
 from interfere.config import SHIPPED_MODEL, Settings
 from interfere.serving.calls.tokens import LocalTokens
 from interfere.serving.server import RunningServer, start_server
+from tests.docs.picture import pictures
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = Path(__file__).parent / "node"
@@ -67,6 +68,32 @@ def test_the_python_scheduler(server: RunningServer, tmp_path: Path) -> None:
     ]
     with PolicyClient(server.address) as client:
         assert client.model().online.observations == 1
+
+
+def words_of(text: str) -> str:
+    """The words of a text with single spaces, since a terminal breaks lines where it is narrow."""
+    return " ".join(text.split())
+
+
+def test_the_first_minute(server: RunningServer, tmp_path: Path) -> None:
+    """README's outputs of `match` and `explain` are what the commands print."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    outputs = [block for language, block in re.findall(r"```(\w*)\n(.*?)```", text, re.DOTALL) if not language]
+    matched, explained = outputs
+    interfere = [sys.executable, "-m", "interfere"]
+    printed = run([*interfere, "match", "--example", "--target", server.address], tmp_path, COLUMNS="110")
+    title, *rows = [words_of(line) for line in matched.splitlines() if not set(line) & set("─…")]
+    decision = printed.split()[1].rstrip(":")  # of this server and this request
+    assert len(rows) >= 4
+    for line in (re.sub(r"decision \w+", f"decision {decision}", title), *rows):
+        assert line in words_of(printed)
+    printed = run([*interfere, "explain", decision, "job-2", "--target", server.address], tmp_path, COLUMNS="110")
+    assert words_of(explained) in words_of(printed)
+
+
+def test_the_picture_shows_what_the_server_decides(server: RunningServer) -> None:
+    for path, text in pictures(server.address).items():
+        assert path.read_text(encoding="utf-8") == text, "draw it anew: python -m tests.docs.picture"
 
 
 def test_the_node_scheduler(server: RunningServer, tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 A guest that outlasts its host keeps the devices, the next guest keeps them after that, and a gang that waits for whole
 nodes may never see them empty. How much that costs depends on the backfill. On an overloaded cluster of gangs of 128
-devices (shortest job first, run times known, mean of nine traces; docs/results.md) sharing without the rule takes 2.8
-times as long under first fit, which reserves nothing, and 12 % longer under EASY backfill; with it 2 % and 11 % less
-long. With run times estimated from history, and on clusters with stable load, the rule has no clear effect: it is off
-unless a request sets it. Times are expected ones, remaining · τ · median slowdown; a job that does not say how long it
-will run is not judged. Pure arrays.
+devices (shortest job first, run times known, mean of nine traces, gangs taken to lose what one device of each loses)
+sharing without the rule takes 2.8 times as long under first fit, which reserves nothing, and 12 % longer under EASY
+backfill; with it 2 % and 11 % less long. With run times estimated from history, and on clusters with stable load, the
+rule has no clear effect: it is off unless a request sets it. Times are expected ones, remaining · τ · median slowdown;
+a job that does not say how long it will run is not judged. Pure arrays.
 """
 
 from collections.abc import Sequence
