@@ -7,7 +7,6 @@ in the help and harms no other command.
 import json
 import os
 import sys
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import interfere
-from interfere.errors import InterfereError, InvalidInputError, UnfitError
+from interfere.errors import InterfereError, InvalidInputError, UnfitError, remedy_for_name
 from interfere.extensions import ExtensionKind, extensions, help_line, load_extension, other_extensions
 from interfere.installation import extra_of, install_line
 
@@ -48,6 +47,9 @@ scheduler which of them should share a device.
   interfere whatif --help        what sharing would do to your cluster
 
 All commands: interfere --help. One of them: interfere COMMAND --help."""
+
+
+RUN_AGAIN = "run the same command again: it starts anew, or goes on from what an earlier run has kept"
 
 
 def registered_commands() -> dict[str, EntryPoint]:
@@ -96,14 +98,21 @@ class CommandGroup(TyperGroup):
             with formatter.section("Not commands, but what other packages add to them"):
                 formatter.write_dl([(name.ljust(width), line) for name, line in further])
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command. Where Ctrl-C ends it, print what is kept and how to go on; the exit status is 130."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            notes = getattr(interrupt, "__notes__", [])
+            typer.echo(f"interrupted; {notes[0] if notes else RUN_AGAIN}", err=True)
+            raise
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the command that is to run, or whose options the shell asks for."""
         name, known = args[0], registered_commands()
         if name not in known:
             if not name.startswith("-") and not ctx.resilient_parsing:
-                near = get_close_matches(name, known, n=1)
-                remedy = f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"
-                ctx.fail(f"no such command: {name}; {remedy}")
+                ctx.fail(f"no such command: {name}; {remedy_for_name(name, known)}")
             return super().resolve_command(ctx, args)
         try:
             return name, load_command(known[name]), args[1:]

@@ -7,12 +7,11 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from interfere.errors import InvalidInputError, ModelError, NotFoundError, Violation
+from interfere.errors import InvalidInputError, ModelError, NotFoundError, Violation, remedy_for_name
 from interfere.extensions import ExtensionKind, extensions
 
 PREFIX = "INTERFERE_"
@@ -265,8 +264,7 @@ def load_settings(file: Path | None = None, *, environ: Mapping[str, str] | None
         for name, value in source.items():
             path = f"{PREFIX}{name.upper()}" if origin == "environment" else f"{origin}: {name}"
             if name not in _TYPES:
-                near = get_close_matches(name, _TYPES, n=1)
-                remedy = f"did you mean {near[0]}?" if near else f"one of {', '.join(_TYPES)}"
+                remedy = remedy_for_name(name, _TYPES)
                 violations.append(Violation(field=path, what="unknown setting", value=repr(value), remedy=remedy))
                 continue
             try:

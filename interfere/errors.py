@@ -17,8 +17,9 @@ The tree (neutral code in brackets; one interceptor maps it to a gRPC status, th
 Expected refusals (a job that must wait, a pair that does not fit in memory) are data, never exceptions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,3 +146,10 @@ class CancelledError(InterfereError):
     """The caller no longer waits for the answer: it gave up, or its deadline passed."""
 
     code = "CANCELLED"
+
+
+def remedy_for_name(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return the remedy for an unknown name: the known name nearest to it, else `otherwise`, else all known names."""
+    names = tuple(known)
+    nearest = get_close_matches(name, names, n=1)
+    return f"did you mean {nearest[0]}?" if nearest else otherwise or f"one of {', '.join(names) or '(none)'}"

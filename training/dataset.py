@@ -20,7 +20,7 @@ from interfere.data.facts import CombinedProfiles, combine_facts, combine_profil
 from interfere.data.loading import table_folder
 from interfere.data.quality import MIN_ICC, table_quality
 from interfere.data.tables import Table, merge_roles, read_table, table_digest
-from interfere.errors import InvalidInputError, TableError, UnfitError
+from interfere.errors import InvalidInputError, TableError, UnfitError, remedy_for_name
 from interfere.predict.manifest import Domain
 from interfere.predict.measured import PairKey
 from interfere.protocols import PairEncoder
@@ -264,7 +264,7 @@ def hold_out(dataset: Dataset, pairs: frozenset[Pair]) -> tuple[Dataset, Dataset
         raise InvalidInputError(
             "pairs to hold out name unknown workloads",
             value=", ".join(unknown),
-            remedy=f"choose among {', '.join(dataset.workloads)}",
+            remedy=remedy_for_name(unknown[0], dataset.workloads),
         )
     held_out = dataset.rows_of_pairs(pairs)
     return dataset.take(~held_out), dataset.take(held_out)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from interfere.commands.options import Target, connect
+from interfere.commands.options import Target, connect, note_mistyped_workloads
 from interfere.commands.output import JsonFlag, emit
 from interfere.reports.document import Table, text_table
 
@@ -37,7 +37,7 @@ def match(
 ) -> None:
     """Ask a server which pending job starts where, and beside whom."""
     from interfere.config import shipped_model
-    from interfere.records import Snapshot
+    from interfere.records import RuleKind, Snapshot
     from interfere.records.documents import from_document, to_document
     from interfere.wire.documents import decision_document, read_json
 
@@ -48,6 +48,8 @@ def match(
     with connect(target) as client:
         request = given or example_snapshot(_of_example(client.model(), shipped))
         plan = client.match(request)
+        if any(action.rule is not None and action.rule.kind is RuleKind.UNPROFILED_WORKLOAD for action in plan.actions):
+            note_mistyped_workloads(client, _workloads(request).values())
     document = decision_document(plan) | ({"request": to_document(request)} if example else {})
     emit(document, [_table(request, plan)], as_json=as_json)
 
@@ -82,10 +84,15 @@ def example_snapshot(model: "ModelInfo") -> "Snapshot":
     )
 
 
+def _workloads(snapshot: "Snapshot") -> dict[str, str]:
+    """Return the workload of each pending job and resident, by its id."""
+    residents = (resident for device in snapshot.devices for resident in device.residents)
+    return {job.id: job.workload for job in (*snapshot.pending, *residents)}
+
+
 def _table(snapshot: "Snapshot", plan: "Plan") -> Table:
     """Return a table with one line per job; what is the same for every shared device is left to --json."""
-    residents = (resident for device in snapshot.devices for resident in device.residents)
-    workloads = {job.id: job.workload for job in (*snapshot.pending, *residents)}
+    workloads = _workloads(snapshot)
     waiting = f" and {plan.greedy_waiting} waiting" if plan.greedy_waiting else ""
     cost = f"cost {plan.objective_value:.3f} (greedy {plan.greedy_cost:.3f}{waiting})"
     title = f"decision {plan.decision_id}: {cost}, {plan.status.lower()}, model {plan.model_version}"

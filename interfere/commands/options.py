@@ -2,13 +2,14 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from interfere.errors import InvalidInputError
+from interfere.commands.output import progress_note
+from interfere.errors import InterfereError, InvalidInputError, remedy_for_name
 
 if TYPE_CHECKING:
     from interfere.client import PolicyClient
@@ -65,3 +66,17 @@ def connect(target: str | None, *, timeout_s: float | None = None) -> "PolicyCli
 
     settings = load_settings(target=target)
     return PolicyClient(settings.target, timeout_s=timeout_s or settings.timeout_s)
+
+
+def note_mistyped_workloads(client: "PolicyClient", names: Iterable[str]) -> None:
+    """Name, on standard error, the known workload nearest to each name that the server has no profile of.
+
+    A name that resembles no other is a new workload. Nothing is printed for a caller that may not list profiles.
+    """
+    try:
+        known = {summary.workload for summary in client.list_profiles()}
+    except InterfereError:
+        return
+    for name in sorted(set(filter(None, names)) - known):
+        if remedy := remedy_for_name(name, sorted(known), " ").strip():
+            progress_note(f"the server has no profile of workload {name!r}: {remedy}")

@@ -1,7 +1,8 @@
 """Print what a command found: one JSON document on standard output with `--json`, else text; logs on standard error."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -30,3 +31,16 @@ def emit(facts: dict[str, Any] | list[Any], human: Document | Sequence[Part] | s
 def progress_note(text: str) -> None:
     """Print a line about the progress of a command on standard error."""
     err.print(text, style="dim", soft_wrap=True)
+
+
+@contextmanager
+def keeps_when_interrupted(what: str) -> Iterator[None]:
+    """Tell whoever ends the block with Ctrl-C what is kept and how to go on: a note of the KeyboardInterrupt.
+
+    Also a decorator of a command. The command line prints the first note of an interrupt, which is the innermost one.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(what)
+        raise

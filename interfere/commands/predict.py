@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from interfere.commands.options import Target, connect
+from interfere.commands.options import Target, connect, note_mistyped_workloads
 from interfere.commands.output import JsonFlag, emit
 from interfere.reports.document import text_table
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
@@ -39,6 +39,8 @@ def predict(
             device_memory_bytes=query.device_memory_bytes,
             allow_extrapolation=query.allow_extrapolation,
         )
+        if any(answer.prediction.reason):
+            note_mistyped_workloads(client, (job.workload for job in query.jobs))
     _print(query, answer, as_json=as_json)
 
 

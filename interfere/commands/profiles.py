@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from interfere.commands.options import DEFAULT_WORK, Target, Work, connect
+from interfere.commands.options import DEFAULT_WORK, Target, Work, connect, note_mistyped_workloads
 from interfere.commands.output import JsonFlag, emit
 from interfere.errors import NotFoundError
 from interfere.reports.document import text_table
@@ -24,6 +24,8 @@ def list_(
     """List the profiles of a server, including those that it cannot use."""
     with connect(target) as client:
         profiles = client.list_profiles(workload=workload, device_type=device_type)
+        if workload and not profiles:
+            note_mistyped_workloads(client, (workload,))
     rows = []
     for each in profiles:
         step_time = "" if math.isnan(each.step_time_s) else f"{each.step_time_s:.4g}"

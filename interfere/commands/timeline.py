@@ -89,7 +89,7 @@ def _profile_pair(
 
     `device` chooses where both are profiled on several device types.
     """
-    from interfere.errors import InvalidInputError, NotFoundError
+    from interfere.errors import InvalidInputError, NotFoundError, remedy_for_name
 
     by_device: list[dict[str, JobProfile]] = []
     for workload in workloads:
@@ -98,7 +98,7 @@ def _profile_pair(
             raise NotFoundError(
                 f"no profile of such a workload{f' on {device}' if device else ''}",
                 value=workload,
-                remedy=f"one of {', '.join(sorted({job.workload for job in profiles})) or '(none)'}",
+                remedy=remedy_for_name(workload, sorted({job.workload for job in profiles})),
             )
         by_device.append({job.device_type: job for job in reversed(matches)})
     common = sorted(by_device[0].keys() & by_device[1].keys())

@@ -10,14 +10,13 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING
-from difflib import get_close_matches
 from enum import StrEnum
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
-from interfere.errors import InvalidInputError, Violation
+from interfere.errors import InvalidInputError, Violation, remedy_for_name
 from interfere.records.checks import NAN
 from interfere.records.record import (
     FieldReader,
@@ -125,8 +124,7 @@ def _reader(record_type: Any) -> RecordReader[Any]:
     readers = {each.name: _field_reader(each) for each in fields_of(record_type)}
 
     def unknown(name: object, value: object) -> Violation:
-        similar = get_close_matches(str(name), readers, n=1)
-        remedy = f"did you mean {similar[0]}?" if similar else f"one of {', '.join(readers)}"
+        remedy = remedy_for_name(str(name), readers)
         return Violation(field=str(name), what="unknown field", value=_short(value), remedy=remedy)
 
     return RecordReader(record_type, readers, {}, unknown=unknown)

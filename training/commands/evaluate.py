@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from interfere.commands.options import DEFAULT_WORK, Work
-from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.commands.output import JsonFlag, emit, keeps_when_interrupted, progress_note
 from interfere.extensions import ExtensionKind, extension_names
 from interfere.records.checks import METRICS
 from interfere.training.commands.options import EngineName, Workers
@@ -27,6 +27,7 @@ class FactsChoice(StrEnum):
 
 
 @app.command()
+@keeps_when_interrupted("finished folds are kept in the workspace: the same command goes on from them")
 def evaluate(
     data: Annotated[
         list[str] | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from interfere.commands.options import DEFAULT_WORK, Work
-from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.commands.output import JsonFlag, emit, keeps_when_interrupted, progress_note
 from interfere.errors import InvalidInputError
 from interfere.reports.document import Column, Part, Sentence, Table
 from interfere.reports.numbers import DURATION, TIMES, fixed
@@ -27,6 +27,7 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @app.command()
+@keeps_when_interrupted("measurements and finished folds are kept in the workspace: the same command goes on from them")
 def onboard(
     spec: Annotated[Path, typer.Option(help="TOML file of your commands, as for `profile command --spec`.")],
     device: Annotated[

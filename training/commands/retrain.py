@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from interfere.commands.options import DEFAULT_WORK, StoreFile, Work
-from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.commands.output import JsonFlag, emit, keeps_when_interrupted, progress_note
 from interfere.training.commands.options import Champion, Data, Groups, Seed, Tracking
 
 if TYPE_CHECKING:
@@ -16,6 +16,9 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@keeps_when_interrupted(
+    "the published model stays; finished folds are kept in the workspace: the same command goes on from them"
+)
 def retrain(
     data: Data,
     work: Work = DEFAULT_WORK,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from interfere.commands.options import DEFAULT_WORK, Work
-from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.commands.output import JsonFlag, emit, keeps_when_interrupted, progress_note
 from interfere.training.commands.options import EngineName, Workers
 
 app = typer.Typer(add_completion=False)
@@ -98,10 +98,17 @@ def ask_study(
     asked = with_sources(study_of({**entries, **dict(map(parse_setting, settings or ()))}), work)
     folder = None if out is None else out / "results"
     runner = Runner(engine=engine_of(workers, engine), folder=folder, report=progress_note)
-    answer = ask(asked, TrainedModels(), runner)
+    kept = (
+        "without --out no replay is kept: name a folder with --out to go on from finished replays"
+        if folder is None
+        else f"finished replays are kept in {folder}: the same command goes on from them"
+    )
+    with keeps_when_interrupted(kept):
+        answer = ask(asked, TrainedModels(), runner)
     files = [] if out is None else answer.write(out)
     emit(answer.facts(files), answer.document(), as_json=as_json)
     for path in files:
         progress_note(str(path))
     if answer.interrupted:
+        progress_note(f"interrupted; {kept}")
         raise typer.Exit(INTERRUPTED)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from interfere.commands.options import DEFAULT_WORK, Work, parse_pair
-from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.commands.output import JsonFlag, emit, keeps_when_interrupted, progress_note
 from interfere.reports.document import Part, Sentence, Tone
 from interfere.training.commands.options import (
     Champion,
@@ -31,6 +31,7 @@ SHOWN_LEGEND = (
 
 
 @app.command()
+@keeps_when_interrupted("finished folds are kept in the workspace: the same command goes on from them")
 def train(
     data: Data,
     work: Work = DEFAULT_WORK,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from interfere.commands.options import DEFAULT_WORK, Work
-from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.commands.output import JsonFlag, emit, keeps_when_interrupted, progress_note
 from interfere.errors import InvalidInputError
 from interfere.features.pair import FeatureEncoder
 from interfere.reports.document import Part, Sentence, Tone, text_table
@@ -107,6 +107,7 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@keeps_when_interrupted("finished folds and trials are kept in the workspace: the same command goes on from them")
 def tune(
     data: Data,
     model: Annotated[str, typer.Option(help="Model whose settings are searched: additive, gbdt, mlp or gp.")] = "gbdt",

@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
-from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.commands.output import JsonFlag, emit, keeps_when_interrupted, progress_note
 
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@keeps_when_interrupted("the task at hand is given back, finished tasks are kept: start a worker again at any time")
 def work(
     folder: Annotated[Path, typer.Argument(help="Folder that all machines see: --engine folder:PATH.")],
     idle_s: Annotated[

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from interfere.commands.options import Target, connect
+from interfere.commands.options import Target, connect, note_mistyped_workloads
 from interfere.commands.output import JsonFlag, emit
 from interfere.reports.document import Part, Sentence, text_table
 
@@ -44,6 +44,8 @@ def advise(
             risk=risk,
             device_memory_bytes=math.nan if memory_gib is None else memory_gib * GIB,
         )
+        if any(outlook.reason for outlook in advice.modes):
+            note_mistyped_workloads(client, names)
     emit(asdict(advice), _page(advice), as_json=as_json)
 
 

@@ -13,7 +13,7 @@ from rich.markup import escape
 from interfere.commands.data import importing, transfer
 from interfere.commands.data.importing import check_target_folder, report_document, report_table, write_and_report
 from interfere.commands.options import DEFAULT_WORK, StoreFile, Work
-from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.commands.output import JsonFlag, emit, keeps_when_interrupted, progress_note
 from interfere.data.importers.spreadsheet.sheet import (
     Conditions,
     Decimal,
@@ -170,6 +170,7 @@ def card(
 
 
 @app.command()
+@keeps_when_interrupted("files that were fetched whole are kept: the same command fetches the others")
 def fetch(
     name: Name,
     out: Out = None,
@@ -216,14 +217,16 @@ def facts(
     from interfere.data.facts import ONLY_SOURCE, known_facts
     from interfere.data.loading import table_folder
     from interfere.data.tables import read_extras, read_table
-    from interfere.errors import NotFoundError
+    from interfere.errors import NotFoundError, remedy_for_name
 
     folder = table_folder(table_name, work) if table_name else None
     profiles = read_table(folder).profiles if folder else _served_profiles(store, model, work)
     of_workload = [each for each in profiles if each.workload == workload and device_type in ("", each.device_type)]
     if not of_workload:
-        known = ", ".join(sorted({each.workload for each in profiles})[:20]) or "none"
-        raise NotFoundError("no profile of this workload", value=workload, remedy=f"known here: {known}")
+        known = sorted({each.workload for each in profiles})
+        listed = f"known here: {', '.join(known[:20]) or 'none'}"
+        remedy = remedy_for_name(workload, known, listed)
+        raise NotFoundError("no profile of this workload", value=workload, remedy=remedy)
     device_types = sorted({each.device_type for each in of_workload})
     rows = [
         fact

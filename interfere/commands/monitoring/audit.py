@@ -10,7 +10,7 @@ from rich.progress import Progress as Bar
 
 from interfere.commands.monitoring.options import TokenFile, describe_candidates, monitoring_settings
 from interfere.commands.options import with_options
-from interfere.commands.output import JsonFlag, emit, err, progress_note
+from interfere.commands.output import JsonFlag, emit, err, keeps_when_interrupted, progress_note
 
 if TYPE_CHECKING:
     from interfere.monitoring.audit.advice import MatchReplay
@@ -26,6 +26,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 @with_options("settings", monitoring_settings)
+@keeps_when_interrupted("nothing is kept: the same command reads the time series anew")
 def audit(
     *,
     prometheus: Annotated[str | None, typer.Option(help="Address of Prometheus, such as http://host:9090.")] = None,

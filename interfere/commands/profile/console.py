@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from interfere.commands.options import DEFAULT_WORK, Work
-from interfere.commands.output import emit, err, progress_note
+from interfere.commands.output import emit, err, keeps_when_interrupted, progress_note
 from interfere.reports.document import Part, Sentence, Table, Tone
 from interfere.time_left import time_left_line
 
@@ -65,7 +65,7 @@ def measuring_settings(
 def measuring_progress(out: Path) -> Iterator[Callable[["MeasuringProgress"], None]]:
     """Show the progress of measuring on standard error: a bar with the time left, or a line every `NOTE_EVERY_S`.
 
-    Yields the function that takes the progress. Ctrl-C prints how to resume, and is raised again.
+    Yields the function that takes the progress. Ctrl-C says what is kept.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:g}/{task.total:g}"))
     with Progress(*columns, console=err, refresh_per_second=2, disable=not err.is_terminal) as bar:
@@ -82,11 +82,8 @@ def measuring_progress(out: Path) -> Iterator[Callable[["MeasuringProgress"], No
                 last_note_s = time.monotonic()
                 progress_note(f"{progress.done}/{progress.total} · {text}")
 
-        try:
+        with keeps_when_interrupted(f"measured blocks are kept in {out}: the same command goes on from them"):
             yield report
-        except KeyboardInterrupt:
-            progress_note(f"interrupted; the same command goes on from what {out} holds")
-            raise
 
 
 def measure_and_print(

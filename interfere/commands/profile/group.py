@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from interfere.commands.options import DEFAULT_WORK, Work, parse_pair, with_options
-from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.commands.output import JsonFlag, emit, keeps_when_interrupted, progress_note
 from interfere.commands.profile.console import (
     Core,
     Out,
@@ -173,6 +173,7 @@ def _chosen_groups(
 
 
 @app.command()
+@keeps_when_interrupted("nothing is kept: the same command measures anew")
 def filling(
     high: Annotated[
         str, typer.Option(help="Jobs of high priority, by commas.")

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from interfere.commands.options import DEFAULT_WORK, Target, Work, connect
+from interfere.commands.options import DEFAULT_WORK, Target, Work, connect, note_mistyped_workloads
 from interfere.commands.output import JsonFlag, emit
 from interfere.commands.profile.console import Core, measuring_progress
+from interfere.errors import InvalidInputError
 from interfere.records.predictions import DEFAULT_PROBES
 from interfere.reports.document import Column, Part, Sentence, Table, Tone, text_table
 from interfere.reports.numbers import fixed, percent
@@ -52,7 +53,11 @@ def probe(
         if measure:
             client.register_profiles(_profile(job, core, folder))
         candidates = candidate or (_runnable_workloads(client) if measure else [])
-        answer = client.suggest_probes(job, neighbours=candidates, device_type=device_type, mode=mode, count=count)
+        try:
+            answer = client.suggest_probes(job, neighbours=candidates, device_type=device_type, mode=mode, count=count)
+        except InvalidInputError:
+            note_mistyped_workloads(client, (job, *candidates))
+            raise
         parts: list[Part] = [_table(answer), Sentence(_summary(job, answer))]
         document: dict[str, object] = {
             "job": job,

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from interfere.commands.options import DEFAULT_WORK, Work
-from interfere.commands.output import JsonFlag, emit, err, out, progress_note
+from interfere.commands.output import JsonFlag, emit, err, keeps_when_interrupted, out, progress_note
 from interfere.commands.quickstart.document import Findings
 from interfere.commands.quickstart.pairings import (
     Knowledge,
@@ -51,6 +51,9 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command()
+@keeps_when_interrupted(
+    "measurements and finished stages are kept in the workspace: the same command goes on from them"
+)
 def quickstart(
     work: Work = DEFAULT_WORK,
     full: Annotated[bool, typer.Option("--full", help="Twelve workloads instead of eight; twice as long.")] = False,

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from interfere.devices import CPU_CORE
-from interfere.errors import InvalidInputError, NotFoundError, UnfitError
+from interfere.errors import InvalidInputError, NotFoundError, UnfitError, remedy_for_name
 from interfere.profiling import affinity
 from interfere.profiling.campaign_table import CampaignLabels
 from interfere.profiling.measurer import MeasuringConfig, check_distinct_pairs, check_minimums
@@ -346,7 +346,9 @@ class CommandConfig(MeasuringConfig):
             raise InvalidInputError("a command is named twice", value=names, remedy="give each its own name")
         if unlisted := sorted({name for pair in self.pairs or () for name in pair} - set(names)):
             raise NotFoundError(
-                f"no such command: {unlisted[0]}", value=", ".join(unlisted), remedy=f"one of {', '.join(names)}"
+                f"no such command: {unlisted[0]}",
+                value=", ".join(unlisted),
+                remedy=remedy_for_name(unlisted[0], names),
             )
         check_distinct_pairs(self.pairs or ())
         check_minimums(

@@ -32,7 +32,7 @@ from typing import Any
 from interfere.data.facts import STATIC_FIELDS, STATIC_SUFFIX
 from interfere.data.tables import add_profiles
 from interfere.devices import DeviceType, find_device_type, has_peak_rates, require_peak_rates
-from interfere.errors import InterfereError, InvalidInputError, NotFoundError, UnfitError
+from interfere.errors import InterfereError, InvalidInputError, NotFoundError, UnfitError, remedy_for_name
 from interfere.profiling import catalogue
 from interfere.profiling.catalogue import find_factory
 from interfere.profiling.measurement_log import lock_log
@@ -248,11 +248,10 @@ def _import_factory(name: str) -> Factory:
     """Import the factory that a user names as `module:factory`. Raises NotFoundError or InvalidInputError."""
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise NotFoundError(
-            "no traceable model has this name",
-            value=name,
-            remedy=f"your own as module:factory, or one of: {'; '.join(catalogue.name_patterns())}",
-        )
+        patterns = catalogue.name_patterns()
+        listed = f"your own as module:factory, or one of: {'; '.join(patterns)}"
+        remedy = remedy_for_name(name, patterns, listed)
+        raise NotFoundError("no traceable model has this name", value=name, remedy=remedy)
     sys.path.append(os.getcwd())  # the user's own module; last, so that it hides nothing of ours
     try:
         factory: Factory = getattr(importlib.import_module(module), attribute)

@@ -6,7 +6,7 @@ Law: looking up a built-in workload imports neither torch nor numpy; only `build
 import importlib
 from itertools import combinations_with_replacement
 
-from interfere.errors import InvalidInputError, NotFoundError
+from interfere.errors import InvalidInputError, NotFoundError, remedy_for_name
 from interfere.profiling.workloads.workload import BUILT_IN, Pause, Step, Workload, built_in_gang
 
 for _module in ("vision", "language", "training", "arrays"):  # each enters its workloads into BUILT_IN
@@ -75,7 +75,7 @@ def check_names(workloads: tuple[str, ...]) -> None:
             raise NotFoundError(
                 "no such workload",
                 value=name,
-                remedy=f"one of {', '.join(BUILT_IN)}, or your own as module:factory",
+                remedy=remedy_for_name(name, BUILT_IN, f"one of {', '.join(BUILT_IN)}, or your own as module:factory"),
             )
 
 
