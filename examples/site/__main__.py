@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from examples.site.arms import Arm, RunSettings, WorkloadCost, measured_costs, run_arm
+from examples.site.arms import WORKSPACE, Arm, RunSettings, WorkloadCost, measured_costs, run_arm
 from examples.site.replaying import replayed_means
 from examples.site.report import site_report
 from examples.site.slurm_cluster import PACKAGES, PROGRAMS
@@ -75,13 +75,23 @@ def main(
             path = folder / f"{arm}-{repetition}.json"
             if not path.exists():
                 begin_s = time.monotonic()
-                run = RunSettings(folder=folder / "now", cores=cores, costs=costs, weight=weight)
-                write_text(path, json.dumps({**run_arm(arm, jobs, run), "repetition": repetition}) + "\n")
+                before = _learned(folder, arm, repetition - 1) if arm.is_advised and repetition else None
+                run = RunSettings(folder=folder / "now", cores=cores, costs=costs, weight=weight, workspace=before)
+                document = {**run_arm(arm, jobs, run), "repetition": repetition}
+                if arm.is_advised:
+                    shutil.rmtree(_learned(folder, arm, repetition), ignore_errors=True)
+                    shutil.copytree(run.folder / WORKSPACE, _learned(folder, arm, repetition))
+                write_text(path, json.dumps(document) + "\n")
                 progress_note(f"{arm}, repetition {repetition}: {time.monotonic() - begin_s:.0f} s")
             documents.append(json.loads(path.read_text()))
     replayed = replayed_means(settings, sorted({each["repetition"] for each in documents}), chosen, costs, table)
     report = site_report(documents, replayed, settings, quick=quick)
     emit(json_document(report), report, as_json=as_json)
+
+
+def _learned(folder: Path, arm: Arm, repetition: int) -> Path:
+    """Return the folder of what the server of an arm knows after a repetition."""
+    return folder / "learned" / f"{arm}-{repetition}"
 
 
 def _costs(folder: Path, settings: StreamSettings, core: int, seconds: float) -> dict[str, WorkloadCost]:

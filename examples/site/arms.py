@@ -20,6 +20,7 @@ from examples.site.slurm_cluster import ADVISOR, BUSY, ROOT, SlurmCluster
 from examples.site.stream import StreamJob
 from interfere.progress import Mark, read
 
+WORKSPACE = "work"  # of the server, in the folder of a run
 DEVICE_TYPE = "site-core"  # no model has seen it, nor the names of the workloads
 PREFIX = "site-"
 WINDOW_S = 12.0  # deferral; a site has 20 s, and jobs of hours
@@ -63,6 +64,7 @@ class RunSettings:
     cores: tuple[int, ...]
     costs: dict[str, WorkloadCost]
     weight: int = 1  # against other programs
+    workspace: Path | None = None  # of the server, with what it learned from earlier streams; None: it knows nothing
     patience_s: float = 1800.0  # wall, for all jobs to end
 
 
@@ -91,6 +93,8 @@ def run_arm(arm: Arm, jobs: Sequence[StreamJob], settings: RunSettings) -> dict[
         running.callback(cluster.stop)
         cluster.start()
         if arm.is_advised:
+            if settings.workspace is not None:
+                shutil.copytree(settings.workspace, folder / WORKSPACE)
             address = running.enter_context(_policy_server(folder, cluster.env))
             advisor = cluster.advise(_adapter_settings(cluster, address, arm), program=_adapter_of(arm))
             cluster.next_round()
@@ -151,7 +155,7 @@ def measured_costs(workloads: Sequence[str], core: int, folder: Path, seconds: f
 def _policy_server(folder: Path, env: dict[str, str]) -> Iterator[str]:
     """Run a policy server whose model has seen neither the device type nor the workloads. Yields its address."""
     command = ["interfere", "serve", "--insecure", "--port", "0", "--metrics-port", "-1", "--json"]
-    command += ["--work", str(folder / "work")]
+    command += ["--work", str(folder / WORKSPACE)]
     with (
         (folder / "server.log").open("w") as log,
         subprocess.Popen(

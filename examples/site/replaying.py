@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from examples.site.arms import CHECKPOINT_S, POLL_S, Arm, WorkloadCost, steps_of
+from examples.site.arms import CHECKPOINT_S, Arm, WorkloadCost, steps_of
 from examples.site.stream import StreamSettings, stream_of
 from interfere.data.loading import load_table
 from interfere.errors import InterfereError
@@ -24,8 +24,8 @@ RECORDS = {
     Arm.SLURM: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY),
     Arm.SHARING: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY, sharing=Sharing.GREEDY, one_gpu=True),
     Arm.GREEDY: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY, sharing=Sharing.GREEDY, one_gpu=True),
-    Arm.OURS: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY, sharing=Sharing.MATCHING, one_gpu=True),
-    Arm.MOVES: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.FIRST_FIT, sharing=Sharing.MATCHING, rematch=True),
+    Arm.OURS: SchedulerRecord(queue=Queue.POLICY, sharing=Sharing.MATCHING, one_gpu=True),
+    Arm.MOVES: SchedulerRecord(queue=Queue.POLICY, sharing=Sharing.MATCHING, one_gpu=True),  # moves none here
 }
 
 
@@ -79,7 +79,6 @@ def _mean_completion_s(world: World, truth: TruthTable, arm: Arm) -> float:
         profiles=beliefs.profiles,
         mode=truth.mode,
         whole_nodes=False,
-        slice_s=POLL_S if RECORDS[arm].rematch else 0.0,
     )
     try:
         done = replay(world, TableTruth((truth,)), make_scheduler(RECORDS[arm], options))

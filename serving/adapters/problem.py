@@ -20,6 +20,7 @@ STARTS = (ActionKind.START_ALONE, ActionKind.START_SHARED)
 STOPS = (ActionKind.END, ActionKind.PREEMPT)
 TAKES_PLACE = (*STARTS, ActionKind.MOVE)
 MAX_PAIRS = 900_000  # possible pairs in one request: the server accepts a million
+MAX_JOBS = 2_000  # in one request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,15 +43,21 @@ def first_reason(checks: Mapping[str, bool]) -> str:
     return next((reason for reason, holds in checks.items() if holds), "")
 
 
-def horizon(devices: Sequence[Device], settings: AdapterSettings) -> int:
-    """Return how many jobs from the head of the queue are decided in one request.
+def positions_decided(
+    queue: Sequence[Job], devices: Sequence[Device], settings: AdapterSettings, most: int = MAX_JOBS
+) -> list[int]:
+    """Return the places in the queue of the jobs that are decided in one request; none where no seat is free.
 
-    They are `lookahead` jobs for every free seat, reduced until their pairs fit into one request. n jobs and the
-    residents of m half-full devices make n²/2 + n m pairs.
+    They are the first `lookahead` jobs for every free seat, and all later jobs that say how long they take: those are
+    planned over time, with ends promised by their order. At most `most`, and as many as have pairs for one request: n
+    jobs and the residents of m half-full devices make n²/2 + n m pairs.
     """
     free_seats = sum((device.seats or DEFAULT_SEATS) - len(device.residents) for device in devices)
     singles = sum(len(device.residents) == 1 for device in devices)
-    return max(0, min(free_seats * settings.lookahead, int(math.sqrt(singles**2 + 2 * MAX_PAIRS)) - singles))
+    head = max(0, free_seats * settings.lookahead)
+    most = min(most, int(math.sqrt(singles**2 + 2 * MAX_PAIRS)) - singles)
+    decided = [k for k, job in enumerate(queue) if k < head or (head and not math.isnan(job.remaining_s))]
+    return decided[: max(0, most)]
 
 
 def job_record(

@@ -137,7 +137,7 @@ class WindowRules:
     @property
     def lead_s(self) -> float:
         """The time after a change of company in which no window is cut, so that a short co-location stays whole."""
-        return 2 * (GUARD_S + self.least_window_s)
+        return 2 * GUARD_S + self.least_window_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ from interfere.serving.adapters.kubernetes.seats import (
     read_allocations,
 )
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
-from interfere.serving.adapters.problem import STARTS, Problem, first_reason, horizon
+from interfere.serving.adapters.problem import STARTS, Problem, first_reason, positions_decided
 from interfere.serving.adapters.settings import GIB
 
 ONLY_TO_GATE = ("claim template", "other gates", "other scheduler")  # what would have been best is said all the same
@@ -137,8 +137,9 @@ def build(
     records = tuple(
         device_record(gpu, residents, pool_of.get(gpu.id, "none"), granule_bytes) for gpu, residents in devices
     )
-    number_decided = horizon(records, settings)
-    candidates, behind = able[:number_decided], able[number_decided:]
+    decided = set(positions_decided([job for _, job in able], records, settings))
+    candidates = [pair for k, pair in enumerate(able) if k in decided]
+    behind = [pair for k, pair in enumerate(able) if k not in decided]
     snapshot = None
     if candidates or (settings.grants_memory and any(residents for _, residents in devices)):
         snapshot = Snapshot(

@@ -297,7 +297,6 @@ def job_record(pod: Pod, default_bytes: float, now_s: float, settings: Kubernete
         return None
     if any(pod.note(name) and not number(pod.note(name)) > 0 for name in _TIMES):
         return None
-    remaining_s, checkpoint_s = _stop_times(pod, now_s) if settings.evicts else (NAN, NAN)
     try:
         wanted_bytes = memory_bytes(pod, default_bytes)
     except ValueError:
@@ -310,18 +309,21 @@ def job_record(pod: Pod, default_bytes: float, now_s: float, settings: Kubernete
         submitted_s=pod.created_s,
         memory_bytes=wanted_bytes,
         max_slowdown=pod.note(names.MAX_SLOWDOWN),
-        remaining_s=remaining_s,
-        checkpoint_s=checkpoint_s,
+        remaining_s=_remaining_s(pod, now_s),
+        checkpoint_s=_checkpoint_s(pod) if settings.evicts else NAN,
         since_s=pod.started_s if settings.evicts and pod.started_s else NAN,
     )
 
 
-def _stop_times(pod: Pod, now_s: float) -> tuple[float, float]:
-    """Return the remaining time of a pod and the cost of stopping it; NaN unless its annotations state both."""
-    if not (pod.note(names.REMAINING_S) and pod.note(names.CHECKPOINT_S)):
-        return NAN, NAN
+def _remaining_s(pod: Pod, now_s: float) -> float:
+    """Return the remaining time of a pod; NaN unless its annotation states how long it takes."""
     elapsed_s = now_s - pod.started_s if pod.started_s else 0.0
-    return max(1.0, number(pod.note(names.REMAINING_S)) - elapsed_s), number(pod.note(names.CHECKPOINT_S))
+    return max(1.0, number(pod.note(names.REMAINING_S)) - elapsed_s) if pod.note(names.REMAINING_S) else NAN
+
+
+def _checkpoint_s(pod: Pod) -> float:
+    """Return what it costs to stop a pod; NaN unless its annotations state that, and how long it takes."""
+    return number(pod.note(names.CHECKPOINT_S)) if pod.note(names.REMAINING_S) and pod.note(names.CHECKPOINT_S) else NAN
 
 
 def node_of_pod(pod: Pod, now_s: float, settings: KubernetesSettings) -> str:

@@ -22,10 +22,10 @@ from interfere.serving.adapters.problem import (
     STARTS,
     Problem,
     first_reason,
-    horizon,
     host_reserves,
     job_record,
     memory_of,
+    positions_decided,
 )
 from interfere.serving.adapters.round import Advisor, PlannedChanges, Reading, decisions_of
 from interfere.serving.adapters.settings import GIB
@@ -111,12 +111,13 @@ def partition_problem(
         if (seats := gpu.seats(largest_request)) > 1 or settings.grants_memory
     )
     # 3. As many jobs as may be decided at once; the grants of running jobs are looked at even where nobody waits.
-    number = min(horizon(devices, settings), MAX_JOBS)
+    decided = set(positions_decided([record for _, record in advised], devices, settings, MAX_JOBS))
+    candidates = [pair for k, pair in enumerate(advised) if k in decided]
     running = tuple(job for job in jobs if job.partition == partition and _is_decided_on(job, settings))
     snapshot = None
-    if advised[:number] or (running and devices):
+    if candidates or (running and devices):
         snapshot = Snapshot(
-            pending=tuple(record for _, record in advised[:number]),
+            pending=tuple(record for _, record in candidates),
             devices=devices,
             scope=f"{settings.cluster}/{partition}",
             # Grants are kept from one request to the next, and a move is not of a job that has just started.
@@ -124,9 +125,9 @@ def partition_problem(
         )
     return PartitionProblem(
         snapshot=snapshot,
-        candidates=tuple(job for job, _ in advised[:number]),
+        candidates=tuple(job for job, _ in candidates),
         running=running,
-        behind=tuple(job for job, _ in advised[number:]),
+        behind=tuple(job for k, (job, _) in enumerate(advised) if k not in decided),
         returned=tuple(returned),
         left_out=left_out,
     )

@@ -91,6 +91,16 @@ def test_the_first_of_the_queue_compete_and_nobody_when_all_is_full() -> None:
     assert len(seen.behind) == 10
 
 
+def test_jobs_that_say_how_long_they_take_compete_wherever_they_stand() -> None:
+    full = [running(1, "g0"), running(2, "g0"), running(3, "g1")]
+    queue = [pending(k, comment=f"interfere:workload=a{';remaining_s=60' if k % 2 else ''}") for k in range(10, 20)]
+    seen = view(*full, *queue)
+    assert [job.id for job in seen.candidates] == ["10", "11", "12", "13", "15", "17", "19"]
+    assert [job.id for job in seen.behind] == ["14", "16", "18"]
+    assert [job.id for job in seen.snapshot.pending] == [job.id for job in seen.candidates]
+    assert view(*full, running(4, "g1"), *queue).candidates == (), "nothing is free"
+
+
 def test_who_waited_long_weighs_more() -> None:
     seen = view(pending(1, submit_s=NOW - 299.0), pending(2, submit_s=NOW - 901.0), pending(3, submit_s=NOW - 1500.0))
     assert [job.elapsed_s for job in seen.snapshot.pending] == [299.0, 901.0, 1500.0]
