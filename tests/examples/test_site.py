@@ -39,7 +39,7 @@ def test_every_arm_gets_the_same_jobs_at_the_load_asked_for(tmp_path: Path, *, t
     if traced:
         rng = np.random.default_rng(0)
         times = np.cumsum(rng.exponential(600.0, 100))
-        rows = zip(times, rng.lognormal(7.0, 2.0, 100), rng.choice([1, 1, 1, 8], 100), strict=True)
+        rows = zip(times, rng.lognormal(7.0, 2.0, 100), rng.choice([1, 1, 8, 16], 100), strict=True)
         jobs = (
             TraceJob(job_id=f"j{k}", workload="", arrival_s=float(at), gpus=int(gpus), duration_s=float(seconds))
             for k, (at, seconds, gpus) in enumerate(rows)
@@ -194,6 +194,7 @@ def test_a_quick_site_runs_to_its_end_and_is_not_run_again(tmp_path: Path) -> No
         assert {tuple(job["nodes"]) for job in run["jobs"] if job["gpus"] > 1} == {("n0", "n1")}
     assert runs["slurm"]["meetings"] == [], "nobody shares a whole GPU"
     assert runs["ours"]["rounds"] > 0
+    assert (tmp_path / "learned" / "ours-0").is_dir(), "what the next stream begins with"
     sections = {part["title"]: part for part in json.loads(first.stdout)["parts"] if part["kind"] == "section"}
     (table,) = (part for part in sections["What happened"]["parts"] if part["kind"] == "table")
     assert [row[0] for row in table["rows"]] == ["slurm", "ours"]
