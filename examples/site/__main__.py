@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from examples.site.arms import WORKSPACE, Arm, RunSettings, WorkloadCost, measured_costs, run_arm
+from examples.site.arms import WORKSPACE, Arm, RunSettings, WorkloadCost, measured_costs, measured_turnover_s, run_arm
 from examples.site.replaying import replayed_means
 from examples.site.report import site_report
 from examples.site.slurm_cluster import PACKAGES, PROGRAMS
@@ -84,8 +84,12 @@ def main(
                 write_text(path, json.dumps(document) + "\n")
                 progress_note(f"{arm}, repetition {repetition}: {time.monotonic() - begin_s:.0f} s")
             documents.append(json.loads(path.read_text()))
-    replayed = replayed_means(settings, sorted({each["repetition"] for each in documents}), chosen, costs, table)
-    report = site_report(documents, replayed, settings, quick=quick)
+    turnover_s = (
+        {} if quick else _turnovers(folder, settings, RunSettings(folder=folder / "now", cores=cores, costs=costs))
+    )
+    numbers = sorted({each["repetition"] for each in documents})
+    replayed = replayed_means(settings, numbers, chosen, costs, table, turnover_s)
+    report = site_report(documents, replayed, settings, turnover_s, quick=quick)
     emit(json_document(report), report, as_json=as_json)
 
 
@@ -108,6 +112,16 @@ def _costs(folder: Path, settings: StreamSettings, core: int, seconds: float) ->
     document = {"settings": key, "costs": {name: asdict(cost) for name, cost in costs.items()}}
     write_text(path, json.dumps(document, indent=1) + "\n")
     return costs
+
+
+def _turnovers(folder: Path, settings: StreamSettings, run: RunSettings) -> dict[Arm, float]:
+    """Return how long a place stays empty between two jobs under each arm, measured once for all runs of a folder."""
+    path = folder / "turnover.json"
+    if not path.exists():
+        measured = {arm.value: measured_turnover_s(arm, settings.workloads, run) for arm in (Arm.SLURM, Arm.OURS)}
+        write_text(path, json.dumps(measured) + "\n")
+    seconds = json.loads(path.read_text())
+    return {arm: seconds[Arm.OURS if arm.is_advised else Arm.SLURM] for arm in Arm}
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import numpy as np
 
 from examples.site.core_clock import CoreClock, CoreGroups
 from examples.site.slurm_cluster import ADVISOR, BUSY, ROOT, SlurmCluster
-from examples.site.stream import StreamJob
+from examples.site.stream import SHORTEST_S, StreamJob
 from interfere.progress import Mark, read
 
 WORKSPACE = "work"  # of the server, in the folder of a run
@@ -146,6 +146,25 @@ def measured_costs(workloads: Sequence[str], core: int, folder: Path, seconds: f
             steps = max(2 * steps, int(steps * seconds / max(measured_s, 1e-3)))
         costs[workload] = WorkloadCost(start_up_s=row["start_up_cpu_s"], step_s=measured_s / steps)
     return costs
+
+
+def measured_turnover_s(arm: Arm, workloads: Sequence[str], settings: RunSettings) -> float:
+    """Return the seconds between the end of a job and the first step of the next one, beyond that one's own start-up:
+    what Slurm takes, and under an advised arm the decision. Measured on different workloads, one short job of each, all
+    submitted at once: nobody knows them, so each runs alone under every arm."""
+    jobs = [
+        StreamJob(index=k, workload=name, arrival_s=0.0, alone_s=SHORTEST_S, gpus=1) for k, name in enumerate(workloads)
+    ]
+    done: list[dict[str, Any]] = run_arm(arm, jobs, settings)["jobs"]
+    between_s, gaps = 0.0, 0
+    for node in sorted({node for job in done for node in job["nodes"]}):
+        own = [job for job in done if job["nodes"] == [node]]
+        begin_s = min(
+            job["end_unix_s"] - job["wall_completion_s"] * (1 - job["wait_s"] / job["completion_s"]) for job in own
+        )
+        between_s += max(job["end_unix_s"] for job in own) - begin_s - sum(job["nominal_s"] for job in own)
+        gaps += len(own) - 1
+    return max(0.0, between_s / max(1, gaps))
 
 
 # --- what runs --------------------------------------------------------------------------------------------------------

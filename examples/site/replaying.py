@@ -1,7 +1,7 @@
 """The streams of the site in the simulator: what each arm's mean completion would be by a table of measured pairs."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -35,8 +35,11 @@ def replayed_means(
     arms: Sequence[Arm],
     costs: dict[str, WorkloadCost],
     table: str,
+    turnover_s: Mapping[Arm, float],
 ) -> dict[Arm, tuple[float, ...]]:
     """Return each arm's mean completion in seconds, one number a repetition; NaN where the replay is not possible.
+
+    `turnover_s`: how long a place stays empty between two jobs, by arm; 0 where absent.
 
     The simulator knows run times and the slowdowns of the table beforehand, which no arm of the site does: plain
     sharing believes that nothing slows anything down, the other arms believe the table.
@@ -44,13 +47,15 @@ def replayed_means(
     truth = truth_of(load_table(table))
     means: dict[Arm, list[float]] = {arm: [] for arm in arms}
     for repetition in repetitions:
-        world = _world(settings, repetition, costs, truth.device_type)
         for arm in arms:
+            world = _world(settings, repetition, costs, truth.device_type, turnover_s.get(arm, 0.0))
             means[arm].append(_mean_completion_s(world, truth, arm))
     return {arm: tuple(values) for arm, values in means.items()}
 
 
-def _world(settings: StreamSettings, repetition: int, costs: dict[str, WorkloadCost], device_type: str) -> World:
+def _world(
+    settings: StreamSettings, repetition: int, costs: dict[str, WorkloadCost], device_type: str, turnover_s: float
+) -> World:
     jobs = stream_of(settings, repetition)
     return World(
         name=f"repetition {repetition}",
@@ -60,7 +65,9 @@ def _world(settings: StreamSettings, repetition: int, costs: dict[str, WorkloadC
                 workload=job.workload,
                 arrival_s=job.arrival_s,
                 gpus=job.gpus,
-                duration_s=costs[job.workload].start_up_s + steps_of(job, costs) * costs[job.workload].step_s,
+                duration_s=turnover_s
+                + costs[job.workload].start_up_s
+                + steps_of(job, costs) * costs[job.workload].step_s,
                 checkpoint_s=CHECKPOINT_S + costs[job.workload].start_up_s,
             )
             for job in jobs

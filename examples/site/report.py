@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,12 @@ MOST_TAKEN = 0.05  # of the devices by other programs: their time is subtracted,
 
 
 def site_report(
-    runs: Sequence[Run], replayed: dict[Arm, tuple[float, ...]], settings: StreamSettings, *, quick: bool
+    runs: Sequence[Run],
+    replayed: dict[Arm, tuple[float, ...]],
+    settings: StreamSettings,
+    turnover_s: Mapping[Arm, float],
+    *,
+    quick: bool,
 ) -> Document:
     """Return the report of all runs."""
     repetitions = sorted({run["repetition"] for run in runs})
@@ -36,7 +41,7 @@ def site_report(
         parts.append(Sentence("One repetition has no interval: this run shows that the site works, and no more."))
     by_arm = {arm: [run for run in runs if run["arm"] == arm] for arm in Arm}
     by_arm = {arm: sorted(own, key=lambda run: run["repetition"]) for arm, own in by_arm.items() if own}
-    sections = (_completions(by_arm), _predictions(by_arm), _replay(by_arm, replayed), _conditions(by_arm))
+    sections = (_completions(by_arm), _predictions(by_arm), _replay(by_arm, replayed, turnover_s), _conditions(by_arm))
     return Document("A site in a box", (*parts, *sections))
 
 
@@ -176,7 +181,9 @@ def _predictions(by_arm: dict[Arm, list[Run]]) -> Section:
 # --- the replay, and the conditions -----------------------------------------------------------------------------------
 
 
-def _replay(by_arm: dict[Arm, list[Run]], replayed: dict[Arm, tuple[float, ...]]) -> Section:
+def _replay(
+    by_arm: dict[Arm, list[Run]], replayed: dict[Arm, tuple[float, ...]], turnover_s: Mapping[Arm, float]
+) -> Section:
     rows = []
     for arm, runs in by_arm.items():
         happened, predicted = statistics.fmean(mean_completions(runs)), statistics.fmean(replayed[arm])
@@ -188,9 +195,12 @@ def _replay(by_arm: dict[Arm, list[Run]], replayed: dict[Arm, tuple[float, ...]]
         Column("difference", percent(1, sign=True)),
     )
     note = (
-        "The same streams in the simulator, by a table of measured pairs. Its schedulers know run times to the second; "
-        "Slurm counts time limits in whole minutes, and all limits here are one minute."
+        "The same streams in the simulator, by a table of measured pairs that all schedulers but plain sharing know "
+        "from the start. The simulator moves no job."
     )
+    if turnover_s:
+        seconds = ", ".join(f"{turnover_s[arm]:.2f} s under {arm}" for arm in (Arm.SLURM, Arm.OURS))
+        note += f" Each job also takes what Slurm and the adapter need between two jobs, measured apart: {seconds}."
     return Section("Replayed", (Sentence(note), Table(title="Replay", columns=columns, rows=tuple(rows))))
 
 

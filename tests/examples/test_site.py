@@ -68,7 +68,9 @@ def test_the_interval_is_that_of_paired_differences() -> None:
 def test_the_replay_knows_every_arm() -> None:
     names = (*QUICK.workloads, QUICK.gang_workload)
     costs = {name: WorkloadCost(start_up_s=0.2, step_s=0.01) for name in names}
-    means = replayed_means(replace(QUICK, jobs=20), [0, 1], list(Arm), costs, "cpu")
+    means = replayed_means(replace(QUICK, jobs=20), [0, 1], list(Arm), costs, "cpu", {})
+    slower = replayed_means(replace(QUICK, jobs=20), [0, 1], [Arm.SLURM], costs, "cpu", {Arm.SLURM: 1.0})
+    assert min(slower[Arm.SLURM]) > 1.0 + min(means[Arm.SLURM]), "a place that stays empty delays all that wait"
     assert all(math.isfinite(value) and value > SHORTEST_S for values in means.values() for value in values)
     assert sum(means[Arm.OURS]) < sum(means[Arm.SLURM]), "these workloads pause, and nobody shares under slurm"
 
