@@ -5,7 +5,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # sums of several threads differ in their last digits
 
-.PHONY: install run test journeys check docs gen bench soak site model gpu-model lock clean
+.PHONY: install run test journeys check docs gen bench soak site model gpu-model lock changelog dist clean
 
 install: .venv/installed
 
@@ -76,6 +76,12 @@ lock:                   ## deploy/image/*.lock: what the image installs, and wha
 	@$(PYTHON) -m venv .venv/lock && .venv/lock/bin/pip install --quiet uv==0.13.9
 	@$(LOCK) --extra serve --extra kubernetes --output-file deploy/image/requirements.lock pyproject.toml
 	@printf '%s\n' 'hatchling>=1.27' 'cyclonedx-bom>=7.5' | $(LOCK) --output-file deploy/image/build.lock -
+
+changelog: install      ## what .changes/ holds, into CHANGELOG.md: make changelog VERSION=0.2.0
+	@$(BIN)/python -m deploy.changelog "$(VERSION)"
+
+dist: install           ## the wheel, into dist/; equal bytes from equal sources
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:
 	rm -rf .venv interfere-work
