@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.client import PolicyClient
@@ -16,6 +16,7 @@ from interfere.errors import UnavailableError
 from interfere.records import NAN, ActionKind, Device, Job, Plan, Snapshot
 from interfere.records.cluster import MAX_SEATS
 from interfere.records.limits import DEFAULT_PROMISE_TTL_S
+from interfere.serving.adapters.lost_time import LostTime
 from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.observations import DecidedJob, Rejection
 from interfere.serving.adapters.problem import (
@@ -80,12 +81,17 @@ def is_placed(job: SlurmJob, now_s: float, settings: SlurmSettings) -> bool:
 
 
 def partition_problem(
-    partition: str, jobs: Sequence[SlurmJob], nodes: Sequence[Node], settings: SlurmSettings, now_s: float
+    partition: str,
+    jobs: Sequence[SlurmJob],
+    nodes: Sequence[Node],
+    settings: SlurmSettings,
+    now_s: float,
+    lost_s: Callable[[str], float] = lambda _: 0.0,
 ) -> PartitionProblem:
-    """Return the decision problem of a partition."""
+    """Return the decision problem of a partition. `lost_s`: what a running job has lost to others so far, by job id."""
     # 1. Who may be advised, in Slurm's order.
     left_out: Counter[str] = Counter()
-    gpus = _shared_gpus(partition, jobs, nodes, settings, now_s)
+    gpus = _shared_gpus(partition, jobs, nodes, settings, now_s, lost_s)
     smallest = min((gpu.shards for gpu in gpus), default=0)
     advised: list[tuple[SlurmJob, Job]] = []
     returned: list[SlurmJob] = []
@@ -160,7 +166,12 @@ def _may_move(job: SlurmJob, settings: SlurmSettings) -> bool:
 
 
 def _shared_gpus(
-    partition: str, jobs: Sequence[SlurmJob], nodes: Sequence[Node], settings: SlurmSettings, now_s: float
+    partition: str,
+    jobs: Sequence[SlurmJob],
+    nodes: Sequence[Node],
+    settings: SlurmSettings,
+    now_s: float,
+    lost_s: Callable[[str], float],
 ) -> list[_SharedGpu]:
     """Return the GPUs of a partition that jobs may share, with their residents."""
     jobs_on: dict[GpuAddress, list[SlurmJob]] = {}
@@ -175,7 +186,7 @@ def _shared_gpus(
         reserve_bytes = _host_reserves(node, settings)
         for gpu in node.gpus if node.usable and partition in node.partitions else ():
             rule, occupants = settings.device(gpu.address), jobs_on.get(gpu.address, [])
-            residents = [_record(job, settings, now_s, is_resident=True) for job in occupants]
+            residents = [_record(job, settings, now_s, is_resident=True, lost_s=lost_s(job.id)) for job in occupants]
             whole = any(held.kind == "gpu" and held.address == gpu.address for job in occupants for held in job.held)
             if rule is None or gpu.shards < LEAST_SHARDS or whole or not all(residents):
                 continue  # unknown, not shared, taken as a whole, or occupied by a job that does not name its workload
@@ -216,8 +227,10 @@ def _shards_on(job: SlurmJob, address: GpuAddress) -> int:
     return sum(held.number for held in job.held if held.kind == "shard" and held.address == address) or job.shards
 
 
-def _record(job: SlurmJob, settings: SlurmSettings, now_s: float, *, is_resident: bool = False) -> Job | None:
-    """Return the job as a record, with its memory grant if it is a resident.
+def _record(
+    job: SlurmJob, settings: SlurmSettings, now_s: float, *, is_resident: bool = False, lost_s: float = 0.0
+) -> Job | None:
+    """Return the job as a record, with its memory grant if it is a resident. `lost_s`: of its run, to other jobs.
 
     None where its comment names no valid workload.
     """
@@ -226,7 +239,7 @@ def _record(job: SlurmJob, settings: SlurmSettings, now_s: float, *, is_resident
         memory_bytes = memory_of(job.comment_value("memory_gib"))
         if alone_s := job.comment_value("remaining_s"):
             ran_s = (now_s - job.start_s if job.is_running else 0.0) + (job.note.spent_s if job.note else 0)
-            remaining_s = max(1.0, float(alone_s) - ran_s)
+            remaining_s = max(1.0, float(alone_s) - ran_s + lost_s)
         if _may_move(job, settings):
             checkpoint_s = float(job.comment_value("checkpoint_s"))
     except ValueError:
@@ -246,6 +259,15 @@ def _record(job: SlurmJob, settings: SlurmSettings, now_s: float, *, is_resident
     )
 
 
+def _jobs_by_gpu(jobs: Iterable[SlurmJob]) -> dict[GpuAddress, list[str]]:
+    """Return the ids of the jobs that run on each GPU."""
+    found: dict[GpuAddress, list[str]] = {}
+    for job in jobs:
+        for address in job.places if job.is_running else ():
+            found.setdefault(address, []).append(job.id)
+    return found
+
+
 class SlurmPort:
     """A Slurm cluster as rounds of the adapter see it (`SchedulerPort`)."""
 
@@ -263,11 +285,12 @@ class SlurmPort:
         self._settings, self._slurm, self._metrics = settings, slurm, metrics
         self._jobs: tuple[SlurmJob, ...] = ()
         self._nodes: tuple[Node, ...] = ()
-        self._now_s = 0.0
+        self._now_s, self._lost_time = 0.0, LostTime()
 
     def read(self) -> Reading[SlurmJob, Edit]:
         """Read jobs, nodes and endings. Jobs that an earlier round left between two updates are to be repaired."""
         self._jobs, self._nodes, self._now_s = self._slurm.jobs(), self._slurm.nodes(), time.time()
+        self._lost_time.advance(_jobs_by_gpu(self._jobs).values(), self._now_s)
         if not self.dry_run:
             self.spool.sweep((job.id for job in self._jobs), self._now_s)
         return Reading(
@@ -291,7 +314,8 @@ class SlurmPort:
 
     def problem(self, scope: str) -> PartitionProblem:
         """Return the decision problem of a partition. A job that was just placed keeps its seat in later problems."""
-        return partition_problem(scope, self._jobs, self._nodes, self._settings, self._now_s)
+        settings, lost_s = self._settings, self._lost_time.of
+        return partition_problem(scope, self._jobs, self._nodes, settings, self._now_s, lost_s)
 
     def planned_changes(self, problem: PartitionProblem, plan: Plan | None) -> PlannedChanges[SlurmJob, Edit]:
         """Return the changes that carry out a plan. Jobs that may start at any moment come last, because scontrol waits
@@ -302,6 +326,7 @@ class SlurmPort:
             (each for each in decisions if each.action.kind in STARTS),
             key=lambda each: each.job.eligible_s <= self._now_s,
         )
+        self._lost_time.predict(placed)
         placements = [
             scontrol.place(
                 each.job,

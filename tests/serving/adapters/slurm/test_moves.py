@@ -75,6 +75,9 @@ def test_run_times_are_told_where_no_job_moves_too() -> None:
     (resident,) = (job for device in seen.snapshot.devices for job in device.residents)
     assert resident.remaining_s == 200.0
     assert not resident.preemptible
+    seen = partition_problem("main", jobs, [node()], SETTINGS, NOW, lambda _: 30.0)
+    (resident,) = (job for device in seen.snapshot.devices for job in device.residents) if seen.snapshot else ()
+    assert resident.remaining_s == 230.0, "what it lost to jobs beside it is still to be done"
 
 
 def test_a_move_is_a_requeue_with_a_note_and_comes_before_the_starts() -> None:
