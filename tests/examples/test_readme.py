@@ -18,7 +18,7 @@ from interfere.serving.server import RunningServer, start_server
 from tests.docs.picture import pictures
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = Path(__file__).parent / "node"
+PACKAGES = ROOT / "examples" / "scheduler_loop"
 ADDRESS = "127.0.0.1:50051"  # in the text
 MAX_LINES = 10
 
