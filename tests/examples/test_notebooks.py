@@ -13,8 +13,8 @@ from interfere.installation import HOME
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "examples" / "notebooks").glob("*.ipynb"))
 
 
-def test_there_are_two() -> None:
-    assert len(NOTEBOOKS) == 2
+def test_there_are_three() -> None:
+    assert len(NOTEBOOKS) == 3
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
