@@ -22,24 +22,20 @@ import (
 
 // --- The simulated cluster ------------------------------------------------------------------------------------------
 
-const roundS = 60.0 // one round of the simulated clock
-
 var queue = []*pb.Job{{Id: "j1", Workload: "gemm"}, {Id: "j2", Workload: "request-server"},
 	{Id: "j3", Workload: "gpt-decode"}, {Id: "j4", Workload: "stream"}, {Id: "j5", Workload: "rl-rollout"}}
 var devices = []*pb.Device{{Id: "d0", Type: "cpu-core"}, {Id: "d1", Type: "cpu-core"}}
 
 // start starts the jobs of a plan that get a device; the others stay in the queue.
 func start(deviceOf map[string]string) {
+	byID := map[string]*pb.Device{"d0": devices[0], "d1": devices[1]}
 	pending := queue
 	queue = nil
 	for _, job := range pending {
-		if deviceOf[job.Id] == "" {
+		if device, found := byID[deviceOf[job.Id]]; found {
+			device.Residents = append(device.Residents, job)
+		} else {
 			queue = append(queue, job)
-		}
-		for _, device := range devices {
-			if device.Id == deviceOf[job.Id] {
-				device.Residents = append(device.Residents, job)
-			}
 		}
 	}
 }
@@ -104,20 +100,19 @@ func explain(client pb.PolicyServiceClient, decisionID, jobID string) {
 
 // observe reports the windows. Those that are not delivered are kept; their ids make sending them again safe.
 func observe(client pb.PolicyServiceClient, number int) {
-	endS := float64(number) * roundS
 	for _, device := range devices {
 		for _, job := range device.Residents {
-			// 5000 and 6000 stand for what your job counted.
+			// A round of the simulation is 60 s; 5000 and 6000 stand for what your job counted in it.
 			steps := map[bool]float64{false: 6000, true: 5000}[len(device.Residents) > 1]
-			window := &pb.Progress{JobId: job.Id, Workload: job.Workload, DeviceType: device.Type, Steps: &steps}
-			window.StartS, window.EndS = endS-roundS, endS
+			window := &pb.Progress{JobId: job.Id, Workload: job.Workload, DeviceType: device.Type, Steps: &steps,
+				StartS: 60 * float64(number-1), EndS: 60 * float64(number)}
 			for _, other := range device.Residents {
 				if other.Id != job.Id {
 					window.Company = append(window.Company, other.Workload)
 				}
 			}
-			id := fmt.Sprintf("%s-%d-%s", run, number, job.Id)
-			unsent = append(unsent, &pb.Observation{ObservationId: id, What: &pb.Observation_Progress{Progress: window}})
+			unsent = append(unsent, &pb.Observation{ObservationId: fmt.Sprintf("%s-%d-%s", run, number, job.Id),
+				What: &pb.Observation_Progress{Progress: window}})
 		}
 	}
 	report, err := client.ReportObservations(context.Background(), &pb.ReportObservationsRequest{Observations: unsent})
