@@ -126,7 +126,8 @@ func observe(client pb.PolicyServiceClient, number int) {
 }
 
 func main() {
-	connection, err := grpc.Dial(append(os.Args, "127.0.0.1:50051")[1], grpc.WithInsecure(), grpc.WithUnaryInterceptor(send))
+	address := append(os.Args, "127.0.0.1:50051")[1]
+	connection, err := grpc.Dial(address, grpc.WithInsecure(), grpc.WithUnaryInterceptor(send))
 	if err != nil {
 		log.Fatal(err)
 	}
