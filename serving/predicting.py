@@ -15,8 +15,7 @@ from interfere.errors import InvalidInputError, LimitError, Violation
 from interfere.policy.modes.advice import advise
 from interfere.policy.modes.outlook import slice_types
 from interfere.policy.modes.questions import JobToAdvise
-from interfere.predict.groups import compose_groups, composition_of, total_memory_share
-from interfere.predict.groups.device_shares import copy_shares
+from interfere.predict.groups import compose_groups, composition_of, copy_shares, total_memory_share
 from interfere.protocols import Predictor
 from interfere.records import (
     JobProfile,

@@ -3,6 +3,7 @@
 import ast
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,7 +33,8 @@ def module_name(path: Path, root: Path = ROOT) -> str:
     return ".".join(("interfere", *names) if parts[0] in LINKED else names)
 
 
-def imports_of(root: Path = ROOT, packages: Iterable[str] = PACKAGES) -> dict[str, frozenset[str]]:
+@cache  # the same tree is read once, whichever tests ask
+def imports_of(root: Path = ROOT, packages: tuple[str, ...] = PACKAGES) -> dict[str, frozenset[str]]:
     """Return what every module imports when it is loaded or run; imports for the type checker alone do not count."""
     files = {module_name(path, root): path for path in source_files(root, packages)}
     return {name: frozenset(_imported(name, path, files)) for name, path in files.items()}
@@ -120,11 +122,17 @@ def _is_program(name: str) -> bool:
     if folders[1:2] and folders[1] in LINKED:
         folders = folders[1:]
     path = ROOT.joinpath(*folders).with_suffix(".py")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    entries = {**project["scripts"], **{k: v for group in project["entry-points"].values() for k, v in group.items()}}
-    if name in {entry.partition(":")[0] for entry in entries.values()}:
+    if name in _entry_points():
         return True
     return path.is_file() and '\nif __name__ == "__main__":' in path.read_text(encoding="utf-8")
+
+
+@cache
+def _entry_points() -> frozenset[str]:
+    """Return the modules that pyproject.toml names as scripts or entry points."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = (project["scripts"], *project["entry-points"].values())
+    return frozenset(entry.partition(":")[0] for group in groups for entry in group.values())
 
 
 def crowded_folders(root: Path = ROOT, packages: Iterable[str] = PACKAGES) -> dict[str, int]:

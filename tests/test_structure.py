@@ -4,7 +4,8 @@ from pathlib import Path
 
 from tests.structure import ROOT, calls_of, circles, crowded_folders, imports_of, single_readers, source_files
 
-MAX_SINGLE_READERS = 32
+MAX_SINGLE_READERS = 29  # outside the packages that are being rebuilt
+MAX_SINGLE_READERS_IN_ALL = 56
 REBUILT = (
     "interfere.matching",
     "interfere.policy",
@@ -28,8 +29,10 @@ def test_no_folder_holds_more_modules_than_a_reader_can_keep() -> None:
 
 def test_few_modules_have_a_single_reader() -> None:
     """A module that one other module reads is a part of it; packages that are being rebuilt are counted apart."""
-    outside = {name: reader for name, reader in single_readers(imports_of()).items() if not name.startswith(REBUILT)}
-    assert len(outside) <= MAX_SINGLE_READERS, "\n".join(f"{name} <- {reader}" for name, reader in outside.items())
+    found = single_readers(imports_of())
+    outside = {name: reader for name, reader in found.items() if not name.startswith(REBUILT)}
+    for modules, limit in ((outside, MAX_SINGLE_READERS), (found, MAX_SINGLE_READERS_IN_ALL)):
+        assert len(modules) <= limit, "\n".join(f"{name} <- {reader}" for name, reader in modules.items())
 
 
 def test_a_module_with_one_reader_is_found_and_one_with_two_is_not() -> None:

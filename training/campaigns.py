@@ -11,7 +11,7 @@ with zero-mean normal effects, whose variances and noise are learned: the differ
 of its translation; it trains, but it is never a test, never published as a measurement, and never trusted by the gate.
 Measured rows that name no campaign are pooled with any other measured campaign.
 
-What a server observed since a change of the stack, which its log shows (`interfere.training.site_log`), is translated
+What a server observed since a change of the stack, which its log shows (`training/evaluation/drift.py`), is translated
 back to what was measured, never the other way: a model is published for the stack of its measurements, and the belief
 of the server, which learns the same log with it, carries every pair to the present stack. So nothing that the belief
 knows of a pair is lost by training again.

@@ -32,8 +32,8 @@ from interfere.training.dataset import (
     require_min_pairs,
 )
 from interfere.training.evaluation.candidates import require_model
-from interfere.training.evaluation.champion import PublishedChampion, read_champion
-from interfere.training.evaluation.drift import DriftReport, measure_drift
+from interfere.training.evaluation.champion import PublishedChampion, read_champion, score_on_log
+from interfere.training.evaluation.drift import DriftReport, changed_domains, measure_drift
 from interfere.training.evaluation.gate import Verdict
 from interfere.training.groups.evaluation import DomainComposition, read_group_tables
 from interfere.training.models.catalogue import MODELS
@@ -41,7 +41,6 @@ from interfere.training.models.protocols import ModelSettings
 from interfere.training.pipeline import TrainingResult, train
 from interfere.training.publishing import model_registry
 from interfere.training.publishing.tracking import prepare_workspace
-from interfere.training.site_log import changed_domains, score_on_log
 
 FOLDER = "retrain"  # of the workspace: lock, observed table, record of the last run
 STATE_FILE, LOCK_FILE = "state.json", "lock"

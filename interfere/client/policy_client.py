@@ -7,10 +7,9 @@ from typing import Any, Self, TypeVar
 
 import grpc
 
-from interfere.client.credentials import Credentials
+from interfere.client.connections import REPEATED, ChannelOption, Credentials, ScopeRouting, channel_options
 from interfere.client.fallback import Fallback
 from interfere.client.local_tokens import LocalToken
-from interfere.client.several_servers import REPEATED, ChannelOption, ScopeRouting, channel_options
 from interfere.errors import InvalidInputError, NotFoundError, UnavailableError
 from interfere.records import (
     NAN,

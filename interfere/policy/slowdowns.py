@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from interfere.policy.context import PlanningContext
-from interfere.predict.groups import GroupComposition, composed_slowdown, composition_of
-from interfere.predict.groups.device_shares import copy_shares
+from interfere.predict.groups import GroupComposition, composed_slowdown, composition_of, copy_shares
 from interfere.records import Action, ActionKind, Device, Job, JobProfile, PairBatch
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 

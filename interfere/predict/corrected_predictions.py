@@ -2,10 +2,13 @@
 
 With the median m, a quantile q of the wrapped model and the correction c of `pair_corrections`, the corrected quantile
 is m · exp(c ± √((ratio · log(q / m))² + z² · extra)), where z is the standard normal quantile of the same level.
+Observed pairs that are too novel for the model are answered from its extrapolation, where learning began.
+
+Law: a direction that nobody observed stays without an answer, and so does a domain that the model never saw.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
@@ -17,7 +20,6 @@ from interfere.predict.measured import StepTimes, contradicts
 from interfere.predict.online.base_predictions import BasePredictions
 from interfere.predict.online.belief_state import BeliefState, PairObservation
 from interfere.predict.online.effects import Effects
-from interfere.predict.online.novel_pairs import with_observed_cells, with_observed_pairs
 from interfere.predict.online.pair_corrections import Corrections, PairCorrections, indices_by_workload
 from interfere.predict.online.prior import Floats, WorkloadKey
 from interfere.predict.online.stand_in_profiles import StandInProfiles
@@ -256,3 +258,63 @@ def measured_cells(
         for workload in measured_neighbours.get(victim, set()) & columns.keys():
             measured[i, columns[workload]] = True
     return measured
+
+
+def with_observed_pairs(
+    answer: Prediction, batch: PairBatch, keys: Sequence[WorkloadKey], state: BeliefState, model: Predictor
+) -> Prediction:
+    """The answer, with the model's extrapolation for observed pairs on which it abstained.
+
+    `keys`: of the jobs of the batch.
+    """
+    filled = [
+        k
+        for k in np.flatnonzero(np.isnan(answer.median)).tolist()
+        if keys[batch.neighbour[k]][0] in state.pairs.get(keys[batch.victim[k]], ())
+    ]
+    if not filled:
+        return answer
+    extrapolated = model.predict_pairs(
+        replace(batch, victim=batch.victim[filled], neighbour=batch.neighbour[filled], allow_extrapolation=True)
+    )
+    median, lower, upper = answer.median.copy(), answer.lower.copy(), answer.upper.copy()
+    feasibility, source, reason = answer.feasibility.copy(), list(answer.source), list(answer.reason)
+    median[filled], lower[filled], upper[filled] = extrapolated.median, extrapolated.lower, extrapolated.upper
+    feasibility[filled] = extrapolated.feasibility
+    for index, k in enumerate(filled):
+        source[k], reason[k] = extrapolated.source[index], extrapolated.reason[index]
+    return replace(
+        answer,
+        median=median,
+        lower=lower,
+        upper=upper,
+        feasibility=feasibility,
+        source=tuple(source),
+        reason=tuple(reason),
+    )
+
+
+def with_observed_cells(
+    answer: MatrixPrediction,
+    rows: Sequence[WorkloadKey],
+    columns: Sequence[WorkloadKey],
+    state: BeliefState,
+    extrapolate: Callable[[], MatrixPrediction],
+) -> MatrixPrediction:
+    """The same for a matrix, each direction by itself; `extrapolate` is called only where an observed cell needs it."""
+    fill_victim, fill_neighbour = (np.zeros(answer.victim_slowdown.shape, dtype=bool) for _ in range(2))
+    for victims, neighbours, cells in ((rows, columns, fill_victim), (columns, rows, fill_neighbour.T)):
+        indices = indices_by_workload(neighbours)
+        for i, victim in enumerate(victims):
+            for workload in state.pairs.get(victim, {}).keys() & indices.keys():
+                cells[i, indices[workload]] = True
+    fill_victim &= np.isnan(answer.victim_slowdown)
+    fill_neighbour &= np.isnan(answer.neighbour_slowdown)
+    if not (fill_victim.any() or fill_neighbour.any()):
+        return answer
+    extrapolated = extrapolate()
+    return replace(
+        answer,
+        victim_slowdown=np.where(fill_victim, extrapolated.victim_slowdown, answer.victim_slowdown),
+        neighbour_slowdown=np.where(fill_neighbour, extrapolated.neighbour_slowdown, answer.neighbour_slowdown),
+    )

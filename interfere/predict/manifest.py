@@ -14,7 +14,7 @@ import numpy as np
 from interfere.errors import InvalidInputError, ModelError
 from interfere.predict.feasibility import Feasibility
 from interfere.predict.graphs.matrix_limit import UNSTATED, MatrixLimit
-from interfere.predict.groups.composition import GroupComposition, composition_from_json
+from interfere.predict.groups import GroupComposition, composition_from_json
 from interfere.predict.intervals import Intervals
 from interfere.records.checks import METRICS
 from interfere.sharing_modes import SharingMode, parse_sharing_mode

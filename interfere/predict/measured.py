@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import ModelError
-from interfere.predict.groups.composition import GroupComposition, composition_of
+from interfere.predict.groups import GroupComposition, composition_of
 from interfere.predict.manifest import REMEDY, Manifest
 from interfere.protocols import Predictor
 from interfere.records import NAN, JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source

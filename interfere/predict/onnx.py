@@ -19,7 +19,7 @@ from interfere.predict.encoded_jobs import EncodedJobs, not_encodable
 from interfere.predict.feasibility import fits_by_peak_sum
 from interfere.predict.graphs.matrix_limit import check_matrix_size
 from interfere.predict.graphs.model_graphs import ModelGraphs
-from interfere.predict.groups.composition import DEFAULT_COMPOSITION, GroupComposition
+from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
 from interfere.predict.intervals import MAX_NOVELTY, log_residuals
 from interfere.predict.manifest import Manifest, read_manifest
 from interfere.predict.measured import contradicts

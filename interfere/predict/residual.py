@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.corrected_predictions import CorrectedPredictor
-from interfere.predict.groups.composition import GroupComposition, composition_of
+from interfere.predict.groups import GroupComposition, composition_of
 from interfere.predict.measured import StepTimes
 from interfere.predict.online.base_predictions import BasePredictions, ResolveProfile
 from interfere.predict.online.belief import Belief
@@ -26,7 +26,7 @@ from interfere.predict.online.prior import ResidualPrior, default_prior
 from interfere.predict.online.stand_in_profiles import ResolveElsewhere, StandInProfiles
 from interfere.predict.online.unseen_device import JobCoordinates, no_coordinates
 from interfere.predict.online.window_learning import LearningResult, WindowLearner
-from interfere.predict.teaching.probes import ProbeChoice, choose_probes, taught_shares
+from interfere.predict.teaching import ProbeChoice, choose_probes, taught_shares
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Progress, ReporterWeight
 from interfere.sharing_modes import SharingMode

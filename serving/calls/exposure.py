@@ -5,7 +5,7 @@ from pathlib import Path
 
 import grpc
 
-from interfere.client.credentials import expiry_of
+from interfere.client.connections import expiry_of
 from interfere.client.local_tokens import LOOPBACK
 from interfere.config import Settings
 from interfere.errors import InvalidInputError

@@ -24,11 +24,11 @@ from interfere.serving.state import load_served_model
 from interfere.store.observed_table import logged_windows
 from interfere.store.rows import NewObservation
 from interfere.store.store import SqliteStore
+from interfere.training.evaluation.champion import score_on_log
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.protocols import ModelSettings
 from interfere.training.publishing.model_registry import champion_folder
 from interfere.training.retrain import retrain
-from interfere.training.site_log import score_on_log
 from tests.data.importers.public_files import public
 from tests.predict.online.belief_streams import upgraded_by_families
 from tests.training.cheap_models import CHEAP_MODELS

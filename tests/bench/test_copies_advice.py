@@ -11,8 +11,7 @@ four targets how often the advice misses the target and how often it is good whe
 import numpy as np
 import pytest
 
-from interfere.predict.copies.advice import RISK, TOLERANCE, ThroughputOf, advise_copies
-from interfere.predict.copies.belief import CopiesBelief, CopiesModel
+from interfere.predict.copies.advice import RISK, TOLERANCE, CopiesBelief, CopiesModel, ThroughputOf, advise_copies
 from interfere.predict.copies.measurements import Configuration, instances, read_measurements
 from tests.data.importers.public_files import public
 

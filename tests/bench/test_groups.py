@@ -16,7 +16,7 @@ from interfere.data.importers.parvagpu import import_parvagpu
 from interfere.data.loading import shipped_table
 from interfere.data.tables import Table, read_table
 from interfere.features.pair import FeatureEncoder
-from interfere.predict.copies.belief import CopiesModel
+from interfere.predict.copies.advice import CopiesModel
 from interfere.predict.copies.measurements import read_measurements
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
 from interfere.training.dataset import build_dataset

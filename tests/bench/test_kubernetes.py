@@ -13,7 +13,7 @@ need_kmock()
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-from interfere.serving.adapters.kubernetes.controller import Controller
+from interfere.serving.adapters.kubernetes.port import Controller
 from interfere.serving.server import start_server
 from tests.bench.history import record
 from tests.serving.adapters.kubernetes.conftest import SHIPPED, WORKLOADS, api_server

@@ -34,7 +34,7 @@ import requests
 from numpy.typing import NDArray
 
 from interfere.client import PolicyClient
-from interfere.client.credentials import Credentials
+from interfere.client.connections import Credentials
 from interfere.config import SHIPPED_MODEL
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.manifest import Domain

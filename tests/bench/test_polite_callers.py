@@ -19,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.client import PolicyClient
-from interfere.client.credentials import Credentials
+from interfere.client.connections import Credentials
 from interfere.config import SHIPPED_MODEL
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.onnx import load_model

@@ -11,8 +11,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from interfere.client import PolicyClient, several_servers
-from interfere.client.several_servers import ChannelOption, ScopeRouting, listed_addresses, rendezvous
+from interfere.client import PolicyClient, connections
+from interfere.client.connections import ChannelOption, ScopeRouting, listed_addresses, rendezvous
 from interfere.errors import UnavailableError
 from interfere.records import Device, Job, Snapshot
 from tests.models import DEVICE_TYPE, publish
@@ -67,7 +67,7 @@ def test_a_name_is_looked_up_beside_the_calls_and_again(monkeypatch: pytest.Monk
         return grpc.insecure_channel(address)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    monkeypatch.setattr(several_servers, "RESOLUTION_MS", 10)
+    monkeypatch.setattr(connections, "RESOLUTION_MS", 10)
     routing = ScopeRouting("dns:///policy.site:50051", open_channel)
     assert routing.choose("s") is None  # calls do not wait for the look-up
     wait_until(lambda: routing.choose("s") is not None, "the name is resolved")

@@ -13,7 +13,7 @@ need_kmock()
 
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-from interfere.serving.adapters.kubernetes.controller import Controller, controller_metrics
+from interfere.serving.adapters.kubernetes.port import Controller, controller_metrics
 from interfere.serving.adapters.kubernetes.releasing import release_for_good, release_pods
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from interfere.serving.adapters.kubernetes.webhook import CertificateKeeper

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from interfere.predict.online.belief import Belief
 from interfere.predict.online.belief_state import BeliefState, PairObservation
 from interfere.predict.online.prior import ResidualPrior, RolePrior, default_prior
-from interfere.predict.teaching.probes import choose_probes
+from interfere.predict.teaching import choose_probes
 
 DOMAIN = ("gpu", "mps")
 JOB = ("new", *DOMAIN)

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.client import PolicyClient
-from interfere.client.credentials import Credentials
+from interfere.client.connections import Credentials
 from interfere.config import Settings
 from interfere.errors import ForbiddenError, InvalidInputError, LimitError, UnauthenticatedError, UnavailableError
 from interfere.records import Device, Job, MemoryUsage, ReporterWeight, Rollback, Snapshot

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.client import PolicyClient
-from interfere.client.credentials import Credentials
+from interfere.client.connections import Credentials
 from interfere.config import Settings
 from interfere.serving.calls import listening, transfers
 from interfere.serving.calls.callers import MAX_CONNECTIONS

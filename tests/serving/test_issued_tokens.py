@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from typer.testing import CliRunner
 
 from interfere.client import PolicyClient
-from interfere.client.credentials import Credentials
+from interfere.client.connections import Credentials
 from interfere.config import Settings
 from interfere.errors import ForbiddenError, InvalidInputError, UnauthenticatedError
 from interfere.serving.calls.access import Access

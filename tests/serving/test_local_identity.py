@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from interfere.client import PolicyClient
-from interfere.client.credentials import Credentials
+from interfere.client.connections import Credentials
 from interfere.client.local_tokens import ROLES, LocalToken, server_name
 from interfere.config import Settings
 from interfere.errors import ForbiddenError, InterfereError, UnauthenticatedError, UnfitError

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.client import PolicyClient
-from interfere.client.credentials import Credentials
+from interfere.client.connections import Credentials
 from interfere.config import Settings, load_settings
 from interfere.serving.commands.callers import app as callers_app
 from interfere.serving.server import start_server

@@ -15,9 +15,10 @@ from interfere.serving.state import load_served_model
 from interfere.store.observed_table import LoggedWindow, logged_windows
 from interfere.store.rows import NewObservation
 from interfere.store.store import SqliteStore
+from interfere.training.evaluation.champion import LogScore, score_on_log
+from interfere.training.evaluation.drift import changed_domains
 from interfere.training.publishing.model_registry import champion_folder
 from interfere.training.retrain import RetrainOutcome, RetrainResult, retrain
-from interfere.training.site_log import LogScore, changed_domains, score_on_log
 from tests.training.cheap_models import CHEAP_MODELS
 from tests.training.worlds import crossed, observed_windows, world
 

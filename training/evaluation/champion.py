@@ -2,10 +2,11 @@
 
 The champion is read as the server reads it: its published folder, its graph. `gate` states which rows are compared and
 by which rule, and `drift` which labels contradict the champion. Two runs of `evaluate` are compared by the same rule.
+A model that learns a site's log is also compared on the log's newest windows, each predicted before it is learned.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.errors import InvalidInputError, ModelError
+from interfere.predict.acceptance.score import Case, score
 from interfere.predict.completion import FactCompletion, read_completion
 from interfere.predict.manifest import Manifest, read_manifest
-from interfere.predict.measured import PairKey, read_measured_table
+from interfere.predict.measured import MeasuredPredictor, PairKey, read_measured_table
+from interfere.predict.online.prior import read_prior
+from interfere.predict.onnx import load_model
+from interfere.predict.residual import OnlineModel
 from interfere.protocols import PairEncoder
+from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, JobProfile
 from interfere.reports.document import Column, Document, Sentence, Table, Tone
 from interfere.reports.numbers import COUNT, fixed
 from interfere.sharing_modes import SharingMode
+from interfere.store.observed_table import LoggedWindow
 from interfere.training.dataset import METRIC, Dataset, Pair, PairRows, pair_keys, unordered_pair
 from interfere.training.evaluation.cross_validation import Evaluation
 from interfere.training.evaluation.drift import label_contradiction
@@ -53,6 +60,9 @@ PAIR = ("victim", "neighbour", "device_type", "mode")
 VALUES = ("truth", "median", "low", "high")
 ERROR, PERCENT = fixed(4), fixed(2, "%", quantity="percent")
 GATE_BASELINES = ("mean", "additive")
+SCORED_WINDOWS = 200  # newest windows of pairs and groups that compare two models
+MIN_SCORED_WINDOWS = 20  # fewer tell nothing about a model
+SCORE_TOLERANCE = 0.003  # of the mean error, by which the model to be published may be worse
 FIRST_MODEL = "first model of this registry"
 
 Floats = NDArray[np.float64]
@@ -337,3 +347,73 @@ def _comparison(first: Path, second: Path, found: Sequence[dict[str, Any]]) -> D
     )
     table = Table(title=f"{first.name} against {second.name}", columns=columns, rows=rows)
     return Document("Two runs", (table, Sentence(legend, tone=Tone.NOTE)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogScore:
+    """How far a model that learns a log was off on its newest windows, each predicted before it was learned."""
+
+    windows: int
+    error: float  # mean error of speed; NaN without windows
+
+    def refusal(self, served: "LogScore") -> str:
+        """Return why this model must not replace the served one: "" where it errs no more, or too little is known."""
+        if min(self.windows, served.windows) < MIN_SCORED_WINDOWS or self.error <= served.error + SCORE_TOLERANCE:
+            return ""
+        return (
+            f"refused: on the newest {self.windows} windows of the log its mean error of speed is {self.error:.3f}, "
+            f"that of the served model with the same log {served.error:.3f}"
+        )
+
+
+def score_on_log(
+    folder: Path, encoder: PairEncoder, log: Sequence[LoggedWindow], profiles: Iterable[JobProfile]
+) -> LogScore:
+    """Return how well the model of a folder, served with this log, predicts the newest windows of the log.
+
+    `profiles`, oldest first, are those that the server's store holds; the model's own stand behind them. Raises
+    ModelError where the folder must not be served.
+    """
+    model = load_model(folder, encoder)
+    measured = read_measured_table(folder, model.manifest)
+    step_times = {key: profile.step_time_s for key, profile in model.profiles.items()}
+    online = OnlineModel(
+        MeasuredPredictor(model, measured, step_times, feasibility=model.feasibility),
+        read_prior(folder),
+        measured=measured,
+        step_times=step_times,
+        coordinates=model.coordinates,
+    )
+    known = dict(model.profiles) | {(profile.workload, profile.device_type): profile for profile in profiles}
+    found = ((place, _case_of(logged, known)) for place, logged in enumerate(log))
+    cases = [(place, case) for place, case in found if case is not None][-SCORED_WINDOWS:]
+    starts = [*(place for place, _ in cases), len(log)]
+
+    def learn(first: int, last: int) -> None:
+        for logged in log[first:last]:
+            online.observe(logged.window, lambda workload, device_type: known.get((workload, device_type)))
+
+    learn(0, starts[0])
+    every = [slice(k, k + 1) for k in range(len(cases))]
+    scores = score(
+        online, [case for _, case in cases], every, lambda part: learn(starts[part.start], starts[part.stop])
+    )
+    errors = [float(each.error[0]) for each in scores if math.isfinite(each.error[0])]
+    return LogScore(windows=len(errors), error=float(np.mean(errors)) if errors else math.nan)
+
+
+def _case_of(logged: LoggedWindow, known: Mapping[tuple[str, str], JobProfile]) -> Case | None:
+    """Return the case of a window; None for a job alone, and where a profile or the slowdown is not known."""
+    window = logged.window
+    names = (window.workload, *window.company)
+    profiles = [profile for name in names if (profile := known.get((name, window.device_type))) is not None]
+    if len(names) == 1 or len(profiles) < len(names) or not MIN_SLOWDOWN <= logged.slowdown <= MAX_SLOWDOWN:
+        return None
+    victim, *neighbours = profiles
+    return Case(
+        victim=victim,
+        neighbours=tuple(neighbours),
+        device_type=window.device_type,
+        mode=window.mode,
+        slowdown=logged.slowdown,
+    )

@@ -8,10 +8,15 @@ expectation.
 Labels: no score on new labels can tell wrong labels from right ones. So labels are compared with trusted values: with
 the measurements in the champion's folder where a pair was measured before, else with the champion's predictions. A
 software upgrade contradicts them too; who knows of one promotes the model by force, with that reason.
+Domains: a domain, a device type with a sharing mode, has changed where the windows in the log of a site's server
+contradict what the base tables measured of the same pairs for all jobs together, as an upgrade of its software stack
+does. The change is found by the belief that also serves (`interfere.predict.online.belief`), which learns the windows
+in their order. Law: equal base tables and equal logs give equal changes, however often was retrained in between.
 """
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -20,9 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.data.tables import Table
+from interfere.predict.field.smoothing import MAX_RECENT
+from interfere.predict.online.belief import Belief
+from interfere.predict.online.belief_state import BeliefState, DomainKey, PairObservation
+from interfere.predict.online.prior import default_prior
 from interfere.protocols import PairEncoder
-from interfere.records import JobProfile
+from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, JobProfile
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
+from interfere.store.observed_table import DomainChange, LoggedWindow
 from interfere.training.dataset import NOISE_FLOOR, Dataset, build_dataset, pair_keys
 
 if TYPE_CHECKING:
@@ -35,6 +45,8 @@ MIN_KNOWN_ROWS, MIN_VICTIMS = 20, 8
 MAX_SHARE_OFF = 0.25  # of all rows that were measured before
 MAX_SHARE_OFF_REPEATED = 0.5  # of the pairs measured again: noise alone takes a single window of 10 % past 30 %
 MIN_SHARE_ONE_SIDED = 0.8  # of the victims, whose new pairs lie all above or all below what was predicted
+CONTRADICTED_WEIGHT = 0.5  # a window that is learned with less contradicts what was believed before it
+BEFORE = 8  # windows by which a change may have begun before the one that explains it best
 REMEDY = "if the software stack has changed, promote it by force with that reason; else find the wrong measurements"
 
 Floats = NDArray[np.float64]
@@ -240,3 +252,42 @@ def _one_sided(rows: Dataset, deviation: Floats) -> str:
         f"the {len(rows)} pairs new to the champion are {math.exp(bias):.3f} × what it predicts in the median, "
         f"on one side for {side:.0%} of {len(victims)} jobs: {REMEDY}"
     )
+
+
+def changed_domains(tables: Iterable[Table], windows: Iterable[LoggedWindow]) -> tuple[DomainChange, ...]:
+    """Return the newest change of every domain whose windows, oldest first, contradict the base tables."""
+    log_measured, family_of = {}, {}
+    for table in tables:
+        family_of.update({job.workload: job.family for job in table.jobs})
+        for row in table.ok_pairs:
+            log_measured[row.victim, row.neighbour, row.device_type, row.mode] = math.log(row.slowdown)
+    belief = Belief(default_prior(), BeliefState())
+    changes: dict[DomainKey, DomainChange] = {}
+    recent: dict[DomainKey, deque[tuple[int, bool]]] = {}  # (entry, whether it contradicted), by domain
+    for logged in windows:
+        window = logged.window
+        if len(window.company) != 1 or not MIN_SLOWDOWN <= logged.slowdown <= MAX_SLOWDOWN:
+            continue
+        (neighbour,), domain = window.company, (window.device_type, window.mode)
+        predicted = log_measured.get((window.workload, neighbour, *domain))
+        if predicted is None:
+            continue
+        learned = belief.learn(
+            PairObservation(
+                victim=(window.workload, *domain),
+                neighbour=(neighbour, *domain),
+                log_predicted=predicted,
+                log_observed=math.log(logged.slowdown),
+                measured=True,
+                reporter=window.reporter,
+                device=window.device_id,
+                families=(family_of.get(window.workload, ""), family_of.get(neighbour, "")),
+            )
+        )
+        of_domain = recent.setdefault(domain, deque(maxlen=MAX_RECENT))
+        of_domain.append((logged.sequence, learned.weight < CONTRADICTED_WEIGHT))
+        if learned.since:
+            late = list(of_domain)[-learned.since - BEFORE :]
+            first = next((entry for entry, contradicted in late if contradicted), late[-1][0])
+            changes[domain] = DomainChange(device_type=domain[0], mode=domain[1], sequence=first)
+    return tuple(changes[domain] for domain in sorted(changes))

@@ -22,9 +22,14 @@ from numpy.typing import NDArray
 
 from interfere.data.tables import Table
 from interfere.predict.acceptance.score import speed
-from interfere.predict.groups import DEFAULT_COMPOSITION, CopyShares, GroupComposition, pair_excess
-from interfere.predict.groups.composition import MAX_FURTHER
-from interfere.predict.groups.device_shares import copy_shares
+from interfere.predict.groups import (
+    DEFAULT_COMPOSITION,
+    MAX_FURTHER,
+    CopyShares,
+    GroupComposition,
+    copy_shares,
+    pair_excess,
+)
 from interfere.records import GroupMeasurement
 from interfere.sharing_modes import SharingMode
 from interfere.store.observed_table import SOURCE as OBSERVED

@@ -1,7 +1,7 @@
 """Probes: starts for what they teach, of jobs that would wait because the model abstains from their pairs.
 
 A pair that never shares is never observed, so the model would abstain from it for ever. A probe breaks that circle: the
-job starts beside the resident from which the belief about it learns most (`interfere.predict.teaching.probes`).
+job starts beside the resident from which the belief about it learns most (`interfere.predict.teaching`).
 
 Law 1: only a job that would wait becomes a probe, beside one resident of which the model abstains. Law 2: a probe keeps
 every rule but that on novel pairs and that on joint throughput; caps hold for the extrapolated slowdowns, at the risk

@@ -18,8 +18,15 @@ from interfere.policy.costs.miss_probability import LEVELS, exceedance
 from interfere.policy.rules.jobs_on_class import JobsOnClass
 from interfere.policy.rules.pair_rules import Group
 from interfere.policy.rules.runtime import pair_end_s
-from interfere.predict.groups import CopyShares, GroupComposition, composition_of, pair_excess
-from interfere.predict.groups.device_shares import MAX_COPIES, slowdowns_in_shares, smaller_slices
+from interfere.predict.groups import (
+    MAX_COPIES,
+    CopyShares,
+    GroupComposition,
+    composition_of,
+    pair_excess,
+    slowdowns_in_shares,
+    smaller_slices,
+)
 from interfere.records import NAN, ActionKind, JobProfile, MatrixBatch, MatrixPrediction
 
 Floats = NDArray[np.float64]

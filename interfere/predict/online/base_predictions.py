@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interfere.predict.groups.composition import GroupComposition, composition_of
+from interfere.predict.groups import GroupComposition, composition_of
 from interfere.predict.measured import StepTimes, contradicts
 from interfere.predict.online.effects import Effects
 from interfere.predict.online.prior import WorkloadKey

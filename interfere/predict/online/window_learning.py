@@ -1,7 +1,7 @@
 """Learns from observation windows: solo rates from windows of a job alone, slowdowns from windows of shared devices.
 
 A window of a job beside several others updates each of its pairs in proportion to the pair's share of the predicted
-excess (`interfere.predict.groups.inversion`); all pairs together count as one window of a pair. A shared window of a
+excess (`interfere.predict.groups`); all pairs together count as one window of a pair. A shared window of a
 job without a solo rate or without any facts stays pending until the rate or the facts arrive.
 """
 
@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interfere.predict.groups.composition import composed_slowdown
-from interfere.predict.groups.device_shares import copy_shares
-from interfere.predict.groups.inversion import common_log_error, excess_shares
+from interfere.predict.groups import common_log_error, composed_slowdown, copy_shares, excess_shares
 from interfere.predict.online.base_predictions import BasePredictions, ResolveProfile
 from interfere.predict.online.belief import Belief, LearnedWindow
 from interfere.predict.online.belief_state import BeliefState, DomainKey, PairObservation

@@ -12,7 +12,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from interfere.predict.teaching.unknown_pairs import MEAN_OF_ABSOLUTE
+from interfere.predict.teaching import MEAN_OF_ABSOLUTE
 from interfere.predict.transfer.excess_scale import Floats, speed_slope, to_excess_scale, to_slowdown
 from interfere.predict.transfer.pair_sources import PairSource
 from interfere.predict.transfer.process import (

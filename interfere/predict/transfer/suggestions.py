@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from interfere.matching.pairs import match_pairs
 from interfere.predict.field.spaces import root_of
-from interfere.predict.teaching.unknown_pairs import UnknownPairs
+from interfere.predict.teaching import UnknownPairs
 from interfere.predict.transfer.excess_scale import Floats, speed_slope, to_slowdown
 from interfere.predict.transfer.process import NOISE, Indices, Posterior, all_pairs, noise_variance
 

@@ -52,7 +52,7 @@ def controller(
 ) -> None:
     """Advise the cluster until SIGTERM or Ctrl-C."""
     from interfere.client import PolicyClient
-    from interfere.serving.adapters.kubernetes.controller import Controller
+    from interfere.serving.adapters.kubernetes.port import Controller
     from interfere.serving.adapters.round import stop_on_signals
 
     given = {"server": server, "mode": mode, "window_s": window, "interval_s": interval, "journal": journal}
@@ -134,7 +134,7 @@ def release(
     as_json: JsonFlag = False,
 ) -> None:
     """Leave every gated pod to Kubernetes at once: no gate, an unrestricted claim. For rollback; opt out first."""
-    from interfere.serving.adapters.kubernetes.controller import controller_metrics
+    from interfere.serving.adapters.kubernetes.port import controller_metrics
     from interfere.serving.adapters.kubernetes.releasing import release_for_good, release_overdue, release_pods
 
     settings, api = _start(config, {})

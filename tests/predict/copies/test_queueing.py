@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.predict.copies.queueing import BatchDemand, ModelDemands, demands_of_batch, demands_of_model
+from interfere.predict.copies.measurements import BatchDemand, ModelDemands, demands_of_batch, demands_of_model
 
 times_s = st.floats(1e-5, 1.0)
 SLICES, BATCHES = (1, 2, 3, 4, 7), (1, 4, 16, 64)

@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interfere.predict.groups import DEFAULT_COMPOSITION, CopyShares, GroupComposition, composed_slowdown, pair_excess
-from interfere.predict.groups.composition import composition_from_json
+from interfere.predict.groups import (
+    DEFAULT_COMPOSITION,
+    CopyShares,
+    GroupComposition,
+    composed_slowdown,
+    composition_from_json,
+    pair_excess,
+)
 
 COMPOSITIONS = st.builds(
     GroupComposition, growth=st.floats(0.0, 1.5), saturation=st.floats(2.0, 8.0), share_weight=st.floats(0.0, 1.0)

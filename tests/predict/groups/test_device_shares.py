@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from interfere.predict.groups.device_shares import copy_shares, slowdowns_in_shares, smaller_slices
+from interfere.predict.groups import copy_shares, slowdowns_in_shares, smaller_slices
 from interfere.records import JobProfile
 
 SLICES = {"a100-80gb-1g.10gb": 4e-3, "a100-80gb-2g.20gb": 2e-3, "a100-80gb-4g.40gb": 1.6e-3}

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interfere.predict.groups import DEFAULT_COMPOSITION, composed_slowdown
-from interfere.predict.groups.inversion import common_log_error, excess_shares
+from interfere.predict.groups import DEFAULT_COMPOSITION, common_log_error, composed_slowdown, excess_shares
 
 SLOWDOWNS = st.lists(st.floats(0.8, 5.0), min_size=2, max_size=8)
 

@@ -146,7 +146,7 @@ class KubernetesWorld:
 
     def advisor(self, client: PolicyClient, *, dry_run: bool = False) -> Advisor[Any, Any, Any]:
         from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-        from interfere.serving.adapters.kubernetes.controller import Controller
+        from interfere.serving.adapters.kubernetes.port import Controller
         from tests.serving.adapters.kubernetes.facts import settings
         from tests.serving.adapters.kubernetes.worlds import wait_seen
 

@@ -10,8 +10,8 @@ With M and P kernels over encoded jobs (two weightings of the columns), i beside
 
 Amplitudes and column weights maximise the marginal likelihood of a sample of rows (Rasmussen & Williams, Gaussian
 Processes for Machine Learning, ch. 5); the posterior mean itself is exact, in float64, also in the exported graphs.
-If the dataset has more than `max_rows` rows, the posterior is fitted on a random sample, and `low_rank` corrects the
-posterior mean with the remaining rows.
+If the dataset has more than `max_rows` rows, the posterior is fitted on a random sample, and `fit_low_rank` corrects
+the posterior mean with the remaining rows.
 """
 
 from dataclasses import dataclass, replace
@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from interfere.predict.completion import MIN_SPREAD, centre_and_spread
 from interfere.predict.novelty import CLIP, JITTER, JobSpace, gaussian
 from interfere.training.dataset import Dataset, PairRows
-from interfere.training.models.gp.low_rank import ResidualRows, fit_low_rank
-from interfere.training.models.gp.posterior import GpPosterior
+from interfere.training.models.gp.posterior import GpPosterior, ResidualRows, fit_low_rank
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -10,7 +10,7 @@ from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.records import Progress
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-from interfere.serving.adapters.kubernetes.controller import Controller
+from interfere.serving.adapters.kubernetes.port import Controller
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.server import RunningServer, start_server
 from tests.serving.adapters.kubernetes.facts import DEVICE_TYPE

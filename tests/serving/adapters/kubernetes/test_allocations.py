@@ -11,9 +11,9 @@ need_kmock()
 
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-from interfere.serving.adapters.kubernetes.controller import controller_metrics
 from interfere.serving.adapters.kubernetes.objects.gpus import gpus_of_slices
 from interfere.serving.adapters.kubernetes.objects.reading import read_claim
+from interfere.serving.adapters.kubernetes.port import controller_metrics
 from interfere.serving.adapters.kubernetes.releasing import release_pods
 from tests.serving.adapters.kubernetes.conftest import Start
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, CLASS, NODE, POD, SLICE, ApiServer

@@ -10,8 +10,7 @@ need_kmock()
 
 from interfere.client import PolicyClient
 from interfere.serving.adapters.kubernetes import names
-from interfere.serving.adapters.kubernetes.controller import controller_metrics
-from interfere.serving.adapters.kubernetes.port import KubernetesPort
+from interfere.serving.adapters.kubernetes.port import KubernetesPort, controller_metrics
 from interfere.serving.adapters.round import Advisor
 from interfere.serving.adapters.windows import CombinedMarks
 from interfere.serving.server import RunningServer

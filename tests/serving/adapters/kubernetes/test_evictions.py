@@ -13,9 +13,8 @@ from interfere.client import PolicyClient
 from interfere.errors import UnfitError
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-from interfere.serving.adapters.kubernetes.controller import controller_metrics
 from interfere.serving.adapters.kubernetes.objects.values import timestamp
-from interfere.serving.adapters.kubernetes.port import KubernetesPort
+from interfere.serving.adapters.kubernetes.port import KubernetesPort, controller_metrics
 from interfere.serving.adapters.kubernetes.settings import Mode
 from interfere.serving.adapters.kubernetes.writes import Write, WriteKind
 from interfere.serving.adapters.round import Advisor, Round

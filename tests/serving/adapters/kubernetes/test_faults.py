@@ -15,8 +15,8 @@ from interfere.errors import UnavailableError, UnfitError
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server import watching
 from interfere.serving.adapters.kubernetes.api_server.calls import PODS, ClusterApi
-from interfere.serving.adapters.kubernetes.controller import Controller, controller_metrics
 from interfere.serving.adapters.kubernetes.lease import Lease
+from interfere.serving.adapters.kubernetes.port import Controller, controller_metrics
 from interfere.serving.adapters.kubernetes.releasing import release_pods
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.round import one_round

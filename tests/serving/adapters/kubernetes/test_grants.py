@@ -20,7 +20,7 @@ from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError
 from interfere.monitoring import job_memory
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-from interfere.serving.adapters.kubernetes.controller import Controller
+from interfere.serving.adapters.kubernetes.port import Controller
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.kubernetes.writes import WriteKind
 from interfere.serving.adapters.node.agent import MeasuredJobs, PodJobs

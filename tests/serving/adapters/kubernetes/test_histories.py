@@ -16,7 +16,7 @@ need_kmock()
 
 from interfere.client import PolicyClient
 from interfere.serving.adapters.kubernetes import names, port, releasing
-from interfere.serving.adapters.kubernetes.controller import controller_metrics
+from interfere.serving.adapters.kubernetes.port import controller_metrics
 from interfere.serving.adapters.round import Advisor
 from interfere.serving.adapters.windows import CombinedMarks
 from interfere.serving.server import RunningServer

@@ -16,10 +16,9 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 need_kmock()
 
 from interfere.progress import Mark
-from interfere.serving.adapters.kubernetes.controller import Controller
 from interfere.serving.adapters.kubernetes.marks import MarkStore, SpoolSender, send_until_stopped
 from interfere.serving.adapters.kubernetes.objects.reading import cluster_state, read_pod
-from interfere.serving.adapters.kubernetes.port import SETTLE_S, end_reason, runs
+from interfere.serving.adapters.kubernetes.port import SETTLE_S, Controller, end_reason, runs
 from interfere.serving.adapters.kubernetes.records import Pod
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.windows import Residencies, Residency, colocation_windows, progress

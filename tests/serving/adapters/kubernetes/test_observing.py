@@ -15,7 +15,7 @@ need_kmock()
 from interfere.serving.adapters.journal import read_journal, summarise
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.command import report
-from interfere.serving.adapters.kubernetes.controller import Controller
+from interfere.serving.adapters.kubernetes.port import Controller
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, EVENT, POD, ApiServer

@@ -15,9 +15,8 @@ need_kmock()
 from interfere.client import PolicyClient
 from interfere.errors import UnavailableError
 from interfere.serving.adapters.kubernetes import releasing
-from interfere.serving.adapters.kubernetes.controller import controller_metrics
 from interfere.serving.adapters.kubernetes.objects.values import unix_s
-from interfere.serving.adapters.kubernetes.port import KubernetesPort
+from interfere.serving.adapters.kubernetes.port import KubernetesPort, controller_metrics
 from interfere.serving.adapters.kubernetes.webhook import mutation
 from interfere.serving.adapters.round import Advisor, one_round
 from interfere.serving.adapters.windows import CombinedMarks

@@ -11,7 +11,7 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 need_kmock()
 
 from interfere.serving.adapters.kubernetes import names
-from interfere.serving.adapters.kubernetes.controller import Controller
+from interfere.serving.adapters.kubernetes.port import Controller
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from tests.serving.adapters.kubernetes.conftest import WORKLOADS
 from tests.serving.adapters.kubernetes.control_plane.api_server import (

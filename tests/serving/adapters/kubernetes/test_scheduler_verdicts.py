@@ -12,8 +12,8 @@ from tests.serving.adapters.kubernetes.needs import need_kmock
 need_kmock()
 
 from interfere.serving.adapters.kubernetes import names
-from interfere.serving.adapters.kubernetes.controller import controller_metrics
 from interfere.serving.adapters.kubernetes.objects.values import quantity
+from interfere.serving.adapters.kubernetes.port import controller_metrics
 from interfere.serving.adapters.kubernetes.releasing import release_pods
 from tests.serving.adapters.kubernetes.conftest import Start
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, CLASS, NODE, POD, SLICE, ApiServer

@@ -12,7 +12,7 @@ need_kmock()
 
 from interfere.client import PolicyClient
 from interfere.serving.adapters.kubernetes import releasing
-from interfere.serving.adapters.kubernetes.controller import Controller, controller_metrics
+from interfere.serving.adapters.kubernetes.port import Controller, controller_metrics
 from interfere.serving.adapters.kubernetes.webhook import mutation
 from interfere.serving.adapters.round import one_round
 from tests.serving.adapters.kubernetes.conftest import Start

@@ -13,8 +13,7 @@ need_kmock()
 from interfere.client import PolicyClient
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
-from interfere.serving.adapters.kubernetes.controller import Controller, controller_metrics
-from interfere.serving.adapters.kubernetes.port import KubernetesPort
+from interfere.serving.adapters.kubernetes.port import Controller, KubernetesPort, controller_metrics
 from interfere.serving.adapters.kubernetes.releasing import Released, release_pods
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.round import Advisor

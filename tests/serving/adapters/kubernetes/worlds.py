@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from interfere.serving.adapters.kubernetes.api_server.calls import CLAIMS, PODS, ClusterApi
-from interfere.serving.adapters.kubernetes.controller import Controller, controller_metrics
+from interfere.serving.adapters.kubernetes.port import Controller, controller_metrics
 from interfere.serving.adapters.kubernetes.releasing import Released, release_pods
 from tests.serving.adapters.kubernetes.control_plane.api_server import CLAIM, CLASS, NODE, POD, SLICE, ApiServer
 from tests.serving.adapters.kubernetes.facts import DRIVER, node, resource_slice, settings

@@ -1,1 +1,0 @@
-"""Which measurements would teach most about pairs that are not known yet."""
