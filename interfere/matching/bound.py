@@ -35,6 +35,7 @@ from interfere.matching.problem import (
 )
 
 Earlier = tuple[Level, ...]
+ROUNDING = 2.0**-50  # of the sum of a bound's absolute terms: eight roundings of float64
 MAX_CELLS_OF_TRIPLES = 80_000_000  # looked at for one bound: half a second
 
 
@@ -59,9 +60,24 @@ def feasible_prices(
 
 
 def dual_bound(problem: PlacementProblem, prices: Prices, limits: Floats) -> float:
-    """Return the lower bound that feasible prices prove; `limits` float64[l] bounds the sums of the limited levels."""
-    value = float(problem.demand @ prices.jobs) + float(problem.supply @ prices.hosts)
-    return value + problem.max_devices * prices.max_devices + float(limits @ prices.limits)
+    """Return the lower bound that feasible prices prove; `limits` float64[l] bounds the sums of the limited levels.
+
+    The prices of heavy jobs and of their hosts may be many decades above the value and cancel out. The bound is lowered
+    by the rounding that this leaves in it, so that it is below the optimum at every scale of the costs.
+    """
+    terms = _dual_terms(problem, prices, limits)
+    return math.fsum(terms) - rounding_of(problem, prices, limits)
+
+
+def rounding_of(problem: PlacementProblem, prices: Prices, limits: Floats) -> float:
+    """Return a bound on the rounding of the reduced cost of any column of a placement and of the prices' bound."""
+    return ROUNDING * math.fsum(map(abs, _dual_terms(problem, prices, limits)))
+
+
+def _dual_terms(problem: PlacementProblem, prices: Prices, limits: Floats) -> list[float]:
+    """Return the summands of the bound: the right-hand side of each row of the master problem times its price."""
+    jobs, hosts = problem.demand * prices.jobs, problem.supply * prices.hosts
+    return [*jobs.tolist(), *hosts.tolist(), problem.max_devices * prices.max_devices, *(limits * prices.limits)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

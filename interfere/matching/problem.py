@@ -87,8 +87,8 @@ class Placement:
         return cls(column=column, count=counts[column])
 
     def value(self, level: Level) -> float:
-        """Return the objective value of a level."""
-        return float(level.cost[self.column] @ self.count)
+        """Return the objective value of a level, correctly rounded whatever the order of the columns."""
+        return math.fsum((level.cost[self.column] * self.count).tolist())
 
 
 def all_waiting(problem: PlacementProblem) -> Placement:

@@ -27,8 +27,7 @@ from interfere.time_budget import TimeBudget
 TOLERANCE = 1e-9  # of HiGHS, in scaled units; the least that it takes is 1e-10
 INTEGRALITY = 1e-6  # a linear solution's value this close to an integer counts as integer
 PRIMAL_SIMPLEX = 4  # of the option simplex_strategy: added columns leave the basis feasible
-# A limit of 0 would else scale its row beyond the numbers that HiGHS takes (1e15): share of the largest cost, and cost.
-MIN_LIMIT_SHARE, MIN_LIMIT = 1e-4, 1e-6
+MIN_LIMIT_SHARE = 1e-4  # of the largest cost: a limit of 0 would else scale its row beyond what HiGHS takes (1e15)
 ITERATIONS = 500  # of the simplex between two looks at the budget
 # Work units of the simplex for each row and column: of an iteration, and iterations that its start takes as long as. On
 # programs of 300 to 700 rows and 3,000 to 15,000 columns an iteration took 3.5 to 3.9 ns a row and column.
@@ -57,12 +56,6 @@ class Restriction:
         further = len(levels[0].cost) - len(self.allowed)
         limits = tuple((levels[place], value) for place, (_, value) in zip(self.places, self.limits, strict=True))
         return replace(self, allowed=np.concatenate([self.allowed, np.ones(further, dtype=bool)]), limits=limits)
-
-    def holds(self, placement: Placement) -> bool:
-        """Whether a placement keeps the limits on the sums of earlier levels, up to the tolerance of the programs."""
-        return all(
-            placement.value(level) <= value + 2 * TOLERANCE * _limit_scale(level, value) for level, value in self.limits
-        )
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -249,7 +242,7 @@ class _Rows:
 def _limit_scale(level: Level, value: float) -> float:
     """Return the divisor of a limited sum: its absolute limit, at least a small share of the largest column cost."""
     finite = level.cost[np.isfinite(level.cost)]
-    return max(abs(value), MIN_LIMIT_SHARE * float(np.abs(finite).max(initial=0.0)), MIN_LIMIT)
+    return max(abs(value), MIN_LIMIT_SHARE * float(np.abs(finite).max(initial=0.0))) or 1.0
 
 
 def _add_columns(highs: highspy.Highs, rows: _Rows, columns: Ints, cost: Floats) -> bool:

@@ -32,7 +32,7 @@ MAX_PROGRAMS = 12  # linear programs over residual problems
 ROUNDS = 4  # of pricing in each
 NEAR_COLUMNS = 1_500  # of each, and of the integer program: those of least reduced cost
 MAX_NODES = 20  # of the integer program's search tree
-UNAVAILABLE = 10.0  # times the value: price of a job or host that a group may not take
+UNAVAILABLE = 10.0  # times the magnitude of the sum: price of a job or host that a group may not take
 
 
 class PatternRounding:
@@ -46,14 +46,14 @@ class PatternRounding:
         restriction: Restriction,
         budget: TimeBudget,
         *,
-        value: float,
+        magnitude: float,
         scale: float,
     ) -> None:
-        """`value` is the objective value of a known placement; `scale` divides costs before they reach the solver."""
+        """`magnitude` > 0 is the scale of the level's sum; `scale` divides costs before they reach the solver."""
         self._formulation, self._place, self._search = formulation, place, search
         self._restriction, self._budget, self._scale = restriction, budget, scale
-        self._waiting_cost = WAITING_COST * max(abs(value), 1.0) / int(formulation.problem.demand.sum())
-        self._taken = UNAVAILABLE * max(abs(value), 1.0)
+        self._waiting_cost = WAITING_COST * magnitude / int(formulation.problem.demand.sum())
+        self._taken = UNAVAILABLE * magnitude
 
     def placement(self, columns: Ints, x: Floats, prices: Prices) -> Placement | None:
         """Return a placement rounded from the linear solution `x` over `columns`; None where none was found."""

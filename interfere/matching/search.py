@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from interfere.matching.bound import dual_bound, feasible_prices
+from interfere.matching.bound import dual_bound, feasible_prices, rounding_of
 from interfere.matching.formulation import Formulation
 from interfere.matching.pattern_search import PatternSearch, charged_patterns, first_prices
 from interfere.matching.problem import (
-    LEVEL_TOLERANCE,
     WAITS,
     Floats,
     Ints,
@@ -41,7 +40,7 @@ from interfere.matching.residual import best_columns, rounded_columns
 from interfere.matching.rounding import PatternRounding
 from interfere.time_budget import TimeBudget
 
-SCALED_SUM = 1e4  # HiGHS sees the level's sum scaled to this value
+SCALED_SUM = 1e4  # HiGHS sees the level's sum scaled to about this value
 NEGATIVE = 1e-9  # a reduced cost below -NEGATIVE times the level's sum is negative
 NEAR_COLUMNS = (1_000, 6_000, 30_000)  # of an integer program: few improve the placement, all up to the gap prove it
 SHARE_OF_COLUMNS = 0.8  # of the time, to add columns; the rest proves and rounds
@@ -63,9 +62,11 @@ class LevelSearch:
         columns: Ints,
         restriction: Restriction,
         budget: TimeBudget,
+        reached: Sequence[float] = (),
     ) -> None:
-        """Begin a search; `place` is the index of the level among the levels of the formulation."""
+        """Begin a search of the level at index `place` of the formulation; `reached`: the values of earlier levels."""
         self._formulation, self.place, self.restriction, self._budget = formulation, place, restriction, budget
+        self._reached = tuple(reached)
         self.best, self.value = start, start.value(self.level)
         self.bound, self.linear_bound = self.level.floor, -np.inf
         self.prices: Prices | None = None
@@ -91,8 +92,14 @@ class LevelSearch:
 
     @property
     def _tolerance(self) -> float:
-        share = WAITING_TOLERANCE if self.level.is_waiting else LEVEL_TOLERANCE
-        return level_tolerance(self.value, self.bound, share)
+        if self.level.is_waiting:
+            return max(level_tolerance(self.value, self.bound, WAITING_TOLERANCE), 2 * self.rounding)
+        return level_tolerance(self.value, self.bound)
+
+    @property
+    def rounding(self) -> float:
+        """Return the rounding of the bound and of reduced costs at the best prices; 0 without prices."""
+        return 0.0 if self.prices is None else rounding_of(self.problem, self.prices, self.restriction.values)
 
     def run(self, *, closes_gap: bool) -> None:
         """Run the stages of the search until the incumbent is proved or the time budget is spent."""
@@ -195,8 +202,13 @@ class LevelSearch:
         self._reduced = np.where(self.restriction.allowed, reduced, np.inf)
 
     def _take(self, placement: Placement) -> None:
+        """Keep a placement that is better at this level and no worse at earlier ones.
+
+        HiGHS keeps limits on earlier levels up to a share of the limit, which many a light job that waits is below.
+        """
         value = placement.value(self.level)
-        if value < self.value:
+        earlier = zip(self._formulation.levels[: len(self._reached)], self._reached, strict=True)
+        if value < self.value and all(placement.value(level) <= most + EQUAL * abs(most) for level, most in earlier):
             self.best, self.value = placement, value
 
     def _round(self) -> None:
@@ -204,19 +216,20 @@ class LevelSearch:
         if self._linear is None or self.prices is None:
             return
         if self.problem.patterns is not None:
+            scale = self._scale()
             rounding = PatternRounding(
                 self._formulation,
                 self.place,
                 self._pattern_search,
                 self.restriction,
                 self._budget,
-                value=self.value,
-                scale=self._scale(),
+                magnitude=scale * SCALED_SUM,
+                scale=scale,
             )
             rounded = rounding.placement(self._linear.columns, self._linear.x, self._linear.prices)
             self.restriction = self.restriction.extended(self._formulation.levels)
             self._price_columns()
-            if rounded is not None and self.restriction.holds(rounded):  # jobs that joined a group may break a limit
+            if rounded is not None:
                 self._take(rounded)
             return
         self._price_columns()
@@ -279,9 +292,9 @@ class LevelSearch:
 FIRST_PER_JOB, RANDOM_PER_JOB = 2, 10
 WAITING_WEIGHT = 2.0  # of waiting in one sum with costs, beside the largest cost of a group
 SHARE_OF_BUDGET = 0.5  # of the remaining time, for a level that is not the last
-EQUAL = 1e-11  # of the largest price: a reduced cost below is rounding
+EQUAL = 1e-14  # relative: sums of costs that are equal but for rounding
 NO_GAP = 1e-12
-LIMIT_SLACK = 1e-10  # relative: sums of the same costs in another order
+LIMIT_SLACK = 1e-10  # relative, of the limits in linear and integer programs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,10 +347,11 @@ def solve_levels(
     certificates: list[LevelCertificate] = []
     for k in range(len(levels)):
         share = budget if k == len(levels) - 1 else budget.share(SHARE_OF_BUDGET)
-        search = LevelSearch(formulation, k, placement, columns, restriction, share)
+        reached = [certificate.value for certificate in certificates]
+        search = LevelSearch(formulation, k, placement, columns, restriction, share, reached)
         search.run(closes_gap=True)
         placement, columns, restriction = search.best, search.columns, search.restriction
-        bounds.append(search.bound)
+        bounds.append(search.value if search.value - search.bound <= 2 * search.rounding else search.bound)
         certificates.append(
             LevelCertificate(
                 value=search.value,
@@ -397,12 +411,12 @@ def _restricted(search: LevelSearch) -> Restriction:
     )
     if search.prices is None or problem.patterns is not None:
         return limited
-    prices, gap = search.prices, max(0.0, search.value - search.linear_bound)
+    prices, rounding = search.prices, search.rounding
+    gap = max(0.0, search.value - search.linear_bound) + rounding
     reduced = reduced_costs(problem, level.cost, prices, restriction.levels)
     device = np.append(prices.hosts, prices.max_devices)
-    largest = max(float(np.abs(prices.jobs).max(initial=1e-300)), float(np.abs(device).max(initial=0.0)))
-    allowed = restriction.allowed & (reduced <= gap * (1 + 1e-9) + EQUAL * largest)
+    allowed = restriction.allowed & (reduced <= gap)
     allowed[search.best.column] = True
-    if gap > NO_GAP * max(abs(search.value), abs(search.linear_bound)):
+    if gap > max(NO_GAP * max(abs(search.value), abs(search.linear_bound)), 4 * rounding):
         return replace(limited, allowed=allowed)
-    return replace(restriction, allowed=allowed, tight=restriction.tight | (np.abs(device) > EQUAL * largest))
+    return replace(restriction, allowed=allowed, tight=restriction.tight | (np.abs(device) > 2 * gap))

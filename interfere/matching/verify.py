@@ -23,7 +23,7 @@ from interfere.matching.problem import (
 from interfere.matching.search import LevelCertificate
 
 EQUAL = 1e-9  # relative: sums of the same numbers in another order
-REACH = 2e-11  # of the largest price: columns of a reduced cost up to this beyond the gap count as open
+ROUNDING = 2.0**-51  # of the sum of a bound's absolute terms: four roundings of float64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,22 +47,23 @@ def verify_levels(
     values, bounds = [], []
     for level, certificate in zip(levels, certificates, strict=True):
         value = math.fsum((level.cost[placement.column] * placement.count).tolist())
-        slack = EQUAL * max(1e-300, abs(value))
+        slack = EQUAL * abs(value)
         values.append(value)
         reduced = _reduced(problem, level, levels, certificate)
         bound = _bound(problem, level, levels, certificate, np.where(is_open, reduced, np.inf))
-        bounds.append(bound)
+        rounding = ROUNDING * math.fsum(map(abs, _dual_terms(problem, certificate)))
+        bounds.append(min(bound, value))
+        if value > certificate.value + slack:
+            problems.append(f"the value of a level is {value:.12g}, {certificate.value:.12g} is claimed")
         if certificate.linear_bound > bound + slack:
             problems.append(f"the prices prove {bound:.12g} of a level, {certificate.linear_bound:.12g} is claimed")
-        if bound > value + slack:
+        if bound > value + slack + rounding:
             problems.append(f"the prices prove {bound:.12g}, above the value {value:.12g}: they are wrong")
-        # Placements as good as this one at the level use these columns alone.
+        # Placements as good as the certified one at the level use these columns alone.
         if level.floor == 0.0 and value <= 0.0:
             is_open &= level.cost <= 0.0
         elif certificate.prices is not None:
-            prices = certificate.prices
-            largest = max(map(abs, (*prices.jobs.tolist(), *prices.hosts.tolist(), prices.max_devices)), default=0.0)
-            is_open &= reduced <= max(0.0, value - bound) + REACH * max(largest, 1e-300)
+            is_open &= reduced <= max(0.0, certificate.value - bound) + rounding
     return Verification(values=tuple(values), bounds=tuple(bounds), problems=tuple(problems))
 
 
@@ -112,12 +113,10 @@ def _bound(
     prices = certificate.prices
     if prices is None:
         return level.floor
-    bound = float(problem.demand @ prices.jobs + problem.supply @ prices.hosts)
-    bound += problem.max_devices * prices.max_devices
-    bound += sum(limit * float(price) for limit, price in zip(certificate.limit_values, prices.limits, strict=True))
+    terms = _dual_terms(problem, certificate)
     waits = problem.host == WAITS
     negative = np.minimum(reduced, 0.0)
-    bound += float((problem.demand[problem.members[waits, 0]] * negative[waits]).sum())
+    terms += (problem.demand[problem.members[waits, 0]] * negative[waits]).tolist()
     worst = np.zeros(len(problem.supply))
     np.minimum.at(worst, problem.host[~waits], negative[~waits] / problem.takes[~waits])
     for place_of_cut, cut in enumerate(problem.cutoffs):
@@ -130,7 +129,18 @@ def _bound(
     if problem.patterns is not None:
         for host, least in _least_of_patterns(problem, level, levels, certificate):
             worst[host] = min(worst[host], least)
-    return max(bound + float(problem.supply @ worst), level.floor)
+    terms += (problem.supply * worst).tolist()
+    return max(math.fsum(terms), level.floor)
+
+
+def _dual_terms(problem: PlacementProblem, certificate: LevelCertificate) -> list[float]:
+    """Return the right-hand side of each row of the master problem times its price."""
+    prices = certificate.prices
+    if prices is None:
+        return []
+    limits = (limit * float(price) for limit, price in zip(certificate.limit_values, prices.limits, strict=True))
+    jobs, hosts = problem.demand * prices.jobs, problem.supply * prices.hosts
+    return [*jobs.tolist(), *hosts.tolist(), problem.max_devices * prices.max_devices, *limits]
 
 
 def _least_of_patterns(

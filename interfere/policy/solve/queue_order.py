@@ -112,7 +112,7 @@ class _Exchange:
         if new < 0 or problem.takes[new] > problem.takes[column]:
             return None
         pairs = zip(self._costs(new), self._costs(column), strict=True)
-        return new if all(cost <= old + EQUAL * max(1.0, abs(old)) for cost, old in pairs) else None
+        return new if all(cost <= old + EQUAL * abs(old) for cost, old in pairs) else None
 
     def _costs(self, column: int) -> Iterator[float]:
         """Yield the cost of a column at each cost level, and for min-max the largest cost of a job in it."""
