@@ -23,6 +23,9 @@ PAGES = (
     "docs/monitoring.md",
     "docs/whatif.md",
     "docs/architecture.md",
+    "docs/troubleshooting.md",
+    "docs/faq.md",
+    "docs/release.md",
     "CONTRIBUTING.md",
 )
 
