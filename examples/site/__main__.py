@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -66,7 +67,7 @@ def main(
         progress_note(f"{process} takes time on the cores of the site: its time is subtracted, its caches are not")
     settings = replace(QUICK if quick else FULL, trace=trace and trace.resolve())
     folder = folder.resolve()
-    costs = _costs(folder, settings, cores[0], QUICK_MEASURE_S if quick else MEASURE_S)
+    costs = _costs(folder, settings, cores, QUICK_MEASURE_S if quick else MEASURE_S)
     documents = []
     for repetition in range(1 if quick else repetitions):
         jobs = stream_of(settings, repetition)
@@ -98,7 +99,7 @@ def _learned(folder: Path, arm: Arm, repetition: int) -> Path:
     return folder / "learned" / f"{arm}-{repetition}"
 
 
-def _costs(folder: Path, settings: StreamSettings, core: int, seconds: float) -> dict[str, WorkloadCost]:
+def _costs(folder: Path, settings: StreamSettings, cores: Sequence[int], seconds: float) -> dict[str, WorkloadCost]:
     """Return what the workloads take alone, measured once for all runs of a folder. Raises InvalidInputError for a
     folder with runs of other settings."""
     path, key = folder / "alone.json", json.loads(json.dumps(asdict(settings), default=str))
@@ -108,7 +109,7 @@ def _costs(folder: Path, settings: StreamSettings, core: int, seconds: float) ->
             raise InvalidInputError("the folder has runs of other settings", value=folder, remedy="give another one")
         return {name: WorkloadCost(**cost) for name, cost in written["costs"].items()}
     names = tuple(dict.fromkeys((*settings.workloads, settings.gang_workload)))
-    costs = measured_costs(names, core, folder, seconds)
+    costs = measured_costs(names, cores, folder, seconds)
     document = {"settings": key, "costs": {name: asdict(cost) for name, cost in costs.items()}}
     write_text(path, json.dumps(document, indent=1) + "\n")
     return costs

@@ -28,6 +28,7 @@ PLACE_S = 10.0  # a placed job that has not started by then is decided again; a 
 CHECKPOINT_S = 2.0  # a requeue took 1.5 s; the start-up comes on top
 MARK_EVERY_S = 0.2  # a site has 1 s
 POLL_S = 0.5
+ENDLESS_STEPS = 10_000_000
 # EASY: one reservation. Slurm counts time limits and reservations in whole minutes; no job is killed by its limit.
 SCHEDULER = "bf_interval=1,bf_resolution=1,bf_job_part_count_reserve=1,sched_interval=1,sched_min_interval=0"
 OPTIONS = ("OverTimeLimit=UNLIMITED", "MpiDefault=none")
@@ -129,23 +130,43 @@ def run_arm(arm: Arm, jobs: Sequence[StreamJob], settings: RunSettings) -> dict[
         }
 
 
-def measured_costs(workloads: Sequence[str], core: int, folder: Path, seconds: float) -> dict[str, WorkloadCost]:
-    """Measure what each workload takes alone: processor time and pauses, which no other process can stretch."""
+def measured_costs(
+    workloads: Sequence[str], cores: Sequence[int], folder: Path, seconds: float
+) -> dict[str, WorkloadCost]:
+    """Measure what each workload takes alone on the first core, while another job keeps the second one busy, as it is
+    in a run: processor time and pauses, which no other process can stretch."""
     costs, folder = {}, folder / "alone"
     folder.mkdir(parents=True, exist_ok=True)
-    for workload in workloads:
-        steps = 5
-        while True:
-            command = [sys.executable, "-m", "examples.site.job", workload, str(steps), str(folder)]
-            one_core = ["taskset", "--cpu-list", str(core), *command]
-            subprocess.run(one_core, check=True, cwd=ROOT, env=_job_environment(), capture_output=True)
-            row = json.loads((folder / "run.0.0.0.json").read_text())
-            measured_s = row["cpu_s"] + row["pause_s"]
-            if measured_s >= seconds / 2:
-                break
-            steps = max(2 * steps, int(steps * seconds / max(measured_s, 1e-3)))
-        costs[workload] = WorkloadCost(start_up_s=row["start_up_cpu_s"], step_s=measured_s / steps)
+    with _job_on(cores[1], workloads[0], ENDLESS_STEPS, folder / "beside", discard=True) as beside:
+        try:
+            for workload in workloads:
+                costs[workload] = _measured_cost(workload, cores[0], folder, seconds)
+        finally:
+            beside.kill()
     return costs
+
+
+def _measured_cost(workload: str, core: int, folder: Path, seconds: float) -> WorkloadCost:
+    """Run a workload for half the seconds or more, and return what it took."""
+    steps = 5
+    while True:
+        with _job_on(core, workload, steps, folder) as job:
+            _, errors = job.communicate()
+        assert job.returncode == 0, errors.decode(errors="replace")[-2000:]
+        row = json.loads((folder / "run.0.0.0.json").read_text())
+        measured_s = row["cpu_s"] + row["pause_s"]
+        if measured_s >= seconds / 2:
+            return WorkloadCost(start_up_s=row["start_up_cpu_s"], step_s=measured_s / steps)
+        steps = max(2 * steps, int(steps * seconds / max(measured_s, 1e-3)))
+
+
+def _job_on(core: int, workload: str, steps: int, folder: Path, *, discard: bool = False) -> "subprocess.Popen[bytes]":
+    """Start a job on one core. `discard`: what it prints."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "examples.site.job", workload, str(steps), str(folder)]
+    output = subprocess.DEVNULL if discard else subprocess.PIPE
+    one_core = ["taskset", "--cpu-list", str(core), *command]
+    return subprocess.Popen(one_core, cwd=ROOT, env=_job_environment(), stdout=output, stderr=output)
 
 
 def measured_turnover_s(arm: Arm, workloads: Sequence[str], settings: RunSettings) -> float:
