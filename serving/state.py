@@ -25,6 +25,7 @@ from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
 from interfere.records import Job, JobProfile, JobRef, Progress
 from interfere.records.checks import METRICS
+from interfere.reports.text_forms import without_front_matter
 from interfere.serving.learning.log_fold import LearnedState
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.profiles import StoredProfiles
@@ -98,7 +99,7 @@ def _load(folder: Path, accepted: Collection[str]) -> ServedModel:
     return ServedModel(
         predictor=predictor,
         manifest=model.manifest,
-        card=(folder / "card.md").read_text(encoding="utf-8"),
+        card=without_front_matter((folder / "card.md").read_text(encoding="utf-8")),
         shipped=model.profiles,
         shipped_by_id={profile.profile_id: profile for profile in model.profile_sources},
         occlusion=Occlusion(model, model.profiles.values()),

@@ -13,7 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = "docs/"
 _FENCED = re.compile(r"(^(?:```|~~~~).*?^(?:```|~~~~)$)", re.DOTALL | re.MULTILINE)
-_TARGET = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")  # a path; addresses with a scheme have a colon
+# A path of a link or of a picture; addresses with a scheme have a colon.
+_TARGET = re.compile(r"""(?:(?<=\]\()|(?<=\bsrc=")|(?<=\bsrcset="))([^)"\s#:]+)(?=[)#"])""")
 _LANGUAGES = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".proto": "proto", ".py": "python"}
 
 

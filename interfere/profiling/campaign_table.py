@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from interfere.data.cards.dataset_card import write_card
+from interfere.data.cards.hub import write_card
 from interfere.data.facts import combine_profiles, split_static
 from interfere.data.parquet import raw_schema, write_rows
 from interfere.data.tables import JOBS_FILE, Table, read_table, write_table

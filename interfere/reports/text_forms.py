@@ -1,9 +1,11 @@
 """Renders a document as Markdown, for the cards beside tables and models, and as JSON, for programs.
 
-Markdown leaves figures out. In JSON numbers are numbers, in the unit that their column names.
+Markdown leaves figures out. In JSON numbers are numbers, in the unit that their column names. Front matter is metadata
+in YAML before Markdown, which Hugging Face reads.
 """
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
@@ -85,6 +87,20 @@ def _line(cells: "Iterator[str]") -> str:
 
 def _bold(text: str, is_bold: bool) -> str:
     return f"**{text}**" if is_bold else text
+
+
+FENCE = "---\n"
+
+
+def front_matter(metadata: Mapping[str, Any]) -> str:
+    """Return metadata as YAML between its marks: every value in JSON's form, which YAML reads too."""
+    lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in metadata.items())
+    return f"{FENCE}{''.join(lines)}{FENCE}\n"
+
+
+def without_front_matter(text: str) -> str:
+    """Return Markdown without the metadata in front of it."""
+    return text.split(FENCE, 2)[2].lstrip() if text.startswith(FENCE) and text.count(FENCE) > 1 else text
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------

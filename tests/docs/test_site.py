@@ -46,6 +46,8 @@ def test_a_link_out_of_docs_leads_to_a_page_of_the_site() -> None:
         "[slurm](repository/serving/adapters/slurm/README.md#use)\n"
     )
     assert with_site_links("[all](docs/commands.md)", "README.md") == "[all](../commands.md)"
+    assert with_site_links('<img src="docs/a.svg">', "README.md") == '<img src="docs/a.svg">'  # no such file
+    assert with_site_links('<img src="docs/pairing-dark.svg">', "README.md") == '<img src="../pairing-dark.svg">'
     assert with_site_links("[here](results.md#a) <https://a.b> [web](https://a.b/c)", "docs/index.md").startswith(
         "[here](results.md#a)"
     )

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from interfere.cli import main
+from interfere.data.cards.hub import model_readme
 from interfere.data.tables import Table, table_digest, write_table
 from interfere.errors import NotFoundError, TableError, UnfitError
 from interfere.features.pair import FeatureEncoder
@@ -129,6 +130,9 @@ def test_the_manifest_carries_scores_intervals_and_sources(trained: Trained, enc
     assert sum(file.stat().st_size for file in trained.result.folder.iterdir()) < 2**20
     text = (trained.result.folder / "card.md").read_text()
     assert "One CPU core, for trying out" in text
+    assert text == model_readme(trained.result.folder)
+    assert "\n## Intended use\n" in text
+    assert max(line.count("|") for line in text.splitlines() if line.startswith("|")) == 8  # seven columns
     assert str(trained.work) not in text
 
 

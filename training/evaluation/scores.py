@@ -341,10 +341,25 @@ SCORE_COLUMNS = (  # field of `Scores`, and its column; a terminal shows the col
 )
 
 
-def score_table(title: str, headings: Sequence[str], scores: Sequence[tuple[tuple[str, ...], Scores]]) -> Table:
+ALL_FIELDS = tuple(name for name, _ in SCORE_COLUMNS)
+# The tables of a card: title, and the fields of `Scores`. With split and model at most seven columns each.
+CARD_TABLES = (
+    ("Errors", ("mae", "mae_se", "p90", "mape", "regret")),
+    ("90 % intervals", ("coverage", "width", "worst_coverage", "tenth_coverage", "rows")),
+    ("Jobs never seen", ("mae_own", "regret_own", "coverage_own", "mae_others", "coverage_others")),
+)
+
+
+def score_table(
+    title: str,
+    headings: Sequence[str],
+    scores: Sequence[tuple[tuple[str, ...], Scores]],
+    fields: Sequence[str] = ALL_FIELDS,
+) -> Table:
     """Return a table with a row for each (names below the headings, scores), without columns that have no number."""
     values = [asdict(row) for _, row in scores]
-    kept = [(name, column) for name, column in SCORE_COLUMNS if not all(math.isnan(row[name]) for row in values)]
+    columns = dict(SCORE_COLUMNS)
+    kept = [(name, columns[name]) for name in fields if not all(math.isnan(row[name]) for row in values)]
     rows: list[tuple[Cell, ...]] = [
         (*names, *(row[name] for name, _ in kept)) for (names, _), row in zip(scores, values, strict=True)
     ]
@@ -363,3 +378,16 @@ def scores_by_model(scores: Sequence[tuple[str, str, Scores]]) -> Table:
     """Return the table of (split, model, scores)."""
     rows = [((split, model), row) for split, model, row in scores]
     return score_table("Scores on rows never fitted", ("split", "model"), rows)
+
+
+def card_tables(scores: Sequence[tuple[str, str, Scores]]) -> list[Table]:
+    """Return tables of at most seven columns of (split, model, scores); rows without any number are left out."""
+    tables = []
+    for title, fields in CARD_TABLES:
+        rows = [
+            ((split, model), row)
+            for split, model, row in scores
+            if any(not math.isnan(getattr(row, name)) for name in fields if name != "rows")
+        ]
+        tables += [score_table(title, ("split", "model"), rows, fields)] if rows else []
+    return tables

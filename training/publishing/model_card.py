@@ -10,7 +10,7 @@ from interfere.reports.document import Code, Column, Document, Items, Part, Sect
 from interfere.reports.numbers import COUNT, fixed
 from interfere.training.dataset import Dataset
 from interfere.training.evaluation.candidates import GATE, REQUEST, Candidates
-from interfere.training.evaluation.scores import LEGEND, scores_by_model
+from interfere.training.evaluation.scores import Scores, card_tables
 from interfere.training.groups.evaluation import DomainComposition
 from interfere.training.publishing.goldens import stated_range
 from interfere.training.tuning import SUFFIX
@@ -82,7 +82,10 @@ def model_card(
             Section("Scores on rows never fitted", _scores(candidates)),
             *_groups_section(compositions),
             *_beliefs_section(beliefs),
+            Section("Intended use", (Items(INTENDED_USES),)),
+            Section("Out of scope", (Items(OUT_OF_SCOPE),)),
             Section("Limits", (*cautions, Items((*LIMITS, *exactness)))),
+            Section("Licence and citation", (Sentence(LICENCE), Sentence(CITATION, lead="Cite as:"))),
             *((Section("Notices", (Sentence(notice.strip()),)),) if notice.strip() else ()),
         ),
     )
@@ -102,6 +105,28 @@ LIMITS = (
     "A pair is not predicted where the largest errors are expected, a large slowdown beside a job unlike the above: "
     "measure it first.",
 )
+
+
+SCORES_LEGEND = (
+    "MAE ± its standard error over victims, and P90: mean and 90th percentile of the absolute error of speed. MAPE: of "
+    "slowdown. Regret: loss of speed by the partner that the predictions choose. Coverage and width of the intervals "
+    "are over all rows; worst 10 %: coverage of the worst tenth of jobs; tenth job: coverage that nine of ten jobs "
+    "surpass. Of jobs never seen, own: their slowdown; others': what they do to others. `manifest.json` holds all "
+    "scores."
+)
+INTENDED_USES = (
+    "Predicting who slows whom, and by how much, to decide which jobs share a device; with the interfere server, which "
+    "corrects the predictions by what the scheduler measures.",
+    "Ranking partners for a job. Measure a few pairs where the decision matters.",
+)
+OUT_OF_SCOPE = (
+    "Promises about a single job: intervals hold on average. A cap on slowdown is kept by measurements, not by this "
+    "model alone.",
+    "Latencies of services, memory that does not fit, and energy, unless a section above says otherwise.",
+    "Billing, or judging the people who submit jobs.",
+)
+LICENCE = "Licence: Apache-2.0. The tables that it learned from keep their own licences."
+CITATION = "The interfere contributors, this model's version and the tables that it learned from (above)."
 
 
 def _matrix_text(limit: MatrixLimit | None) -> str:
@@ -150,7 +175,12 @@ def _scores(candidates: Candidates) -> tuple[Part, ...]:
         "its model family, a third of the families hidden at a time. `held_out`: pairs the caller kept away from "
         f"fitting and choosing. Speed = 1 / slowdown, clipped to [0.05, 1.6]. {SELECTIONS[candidates.selected_by]}"
     )
-    return (Sentence(with_code(splits)), scores_by_model(candidates.scores), Sentence(f"{LEGEND}."))
+    return (Sentence(with_code(splits)), *score_sections(candidates.scores), Sentence(with_code(SCORES_LEGEND)))
+
+
+def score_sections(scores: Sequence[tuple[str, str, Scores]]) -> list[Section]:
+    """Return a section for each table of scores."""
+    return [Section(table.title, (table,)) for table in card_tables(scores)]
 
 
 def _beliefs_section(lines: Sequence[str]) -> list[Section]:
@@ -169,19 +199,18 @@ def _groups_section(compositions: Sequence[DomainComposition]) -> list[Section]:
     if not compositions:
         return []
     error = fixed(4)
+    several = len({(each.device_type, each.mode) for each in compositions}) > 1
     table = Table(
         title="Groups of three and more",
         columns=(
-            Column("domain"),
-            Column("jobs"),
+            Column("domain: jobs" if several else "jobs"),
             Column("cases", COUNT),
             *(Column(name, error) for name in ("MAE", "known pairs", "sum", "product")),
             Column("coverage", fixed(3)),
         ),
         rows=tuple(
             (
-                f"{each.device_type} / {each.mode}",
-                str(score.size or "all"),
+                f"{f'{each.device_type} / {each.mode}: ' if several else ''}{score.size or 'all'}",
                 score.cases,
                 *(score.mae, score.mae_known_pairs, score.mae_sum, score.mae_product),
                 score.coverage,

@@ -120,6 +120,9 @@ def register(
     tags = {
         "folder_version": version,
         "model": candidates.champion,
+        "license": "apache-2.0",
+        "task": "tabular-regression",
+        "datasets": ", ".join(table.table for table in publication.trained_on),
         "gate": PASSED if verdict.passed else REFUSED,
         "gate_reason": verdict.reason[:MAX_TAG_LENGTH],
         "gate_against": "" if judged_against is None else str(judged_against),

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.data.cards.hub import model_metadata
 from interfere.data.tables import Table
 from interfere.errors import ModelError, UnfitError
 from interfere.predict.acceptance.goldens import (
@@ -48,7 +49,7 @@ from interfere.predict.onnx import load_model
 from interfere.predict.pair_intervals import PairIntervals, pair_interval_arrays
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
-from interfere.reports.text_forms import markdown
+from interfere.reports.text_forms import front_matter, markdown
 from interfere.strict_json import json_value
 from interfere.training.beliefs.publish import BeliefComparison
 from interfere.training.dataset import (
@@ -279,6 +280,8 @@ def build_publication(
         compositions=compositions,
         beliefs=[each.text(candidates.champion) for each in comparisons],
     )
+    scores, tables = scores_document(candidates.scores), [table.name for table in source.tables]
+    metadata = model_metadata(candidates.champion, tables, scores)
     return Publication(
         candidates=candidates,
         source=source,
@@ -287,7 +290,7 @@ def build_publication(
         matrix_graph=matrix.content if matrix else None,
         matrix_limit=limit,
         worst_parity=worst_parity,
-        card=markdown(document),
+        card=front_matter(metadata) + markdown(document),
         intervals=intervals,
         feasibility=feasibility,
         completion=completion,

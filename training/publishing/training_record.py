@@ -30,7 +30,7 @@ from interfere.training.evaluation.figures import (
     trees_of,
 )
 from interfere.training.evaluation.gate import Verdict
-from interfere.training.evaluation.scores import scores_by_model
+from interfere.training.evaluation.scores import card_tables
 from interfere.training.models.completed import exported_form, settings_of
 from interfere.training.models.protocols import FittedModel
 from interfere.training.publishing.publication import Publication
@@ -134,7 +134,7 @@ def log_training(run: Run, candidates: Candidates, publication: Publication, ver
             _log_contributions(model_run, candidates.fitted[name], dataset)
     rows = [{"split": split, "model": model, **asdict(scores)} for split, model, scores in candidates.scores]
     run.log_table("comparison.json", _columns(rows))
-    run.log_text("comparison.md", markdown_table(scores_by_model(candidates.scores)))
+    run.log_text("comparison.md", "\n\n".join(map(markdown_table, card_tables(candidates.scores))))
     run.log_table("folds.json", folds_table(candidates.evaluations))
     run.log_table("predictions.json", prediction_columns(dataset, candidates.champion_evaluations))
     run.log_text("card.md", publication.card)

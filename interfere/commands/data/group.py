@@ -136,6 +136,9 @@ def manifest(folder: Annotated[Path, typer.Argument(help="Folder of tables.")], 
 def card(
     table_name: TableName,
     page: Page = None,
+    rewrite: Annotated[
+        bool, typer.Option("--rewrite", help="Write the card.md of a table measured here anew from its rows.")
+    ] = False,
     hub: Annotated[
         Path | None,
         typer.Option(help="Folder for README.md (Hugging Face) and croissant.json (Croissant).", show_default=False),
@@ -146,20 +149,22 @@ def card(
 ) -> None:
     """Describe a table: what was measured, where, and how far to trust it. Computed anew from its rows."""
     from interfere.data.cards.dataset_card import CARD_FILE, dataset_card, table_document
+    from interfere.data.cards.hub import rewrite_card, write_hub_files
     from interfere.data.loading import table_folder
     from interfere.data.tables import read_table, table_digest
     from interfere.reports.html_page import write_html_page
-    from interfere.reports.text_forms import json_document, markdown
+    from interfere.reports.text_forms import json_document, markdown, without_front_matter
 
     folder = table_folder(table_name, work)
     table = read_table(folder)
+    if rewrite:
+        progress_note(f"wrote {rewrite_card(folder)}")
     notes = (folder / CARD_FILE).read_text(encoding="utf-8", errors="replace") if (folder / CARD_FILE).is_file() else ""
     path = page or work / "cards" / f"{table.name}.html"
+    notes = without_front_matter(notes)
     document, summary = table_document(table, sha256=table_digest(folder), notes=notes), dataset_card(table)
     write_html_page(path, document)
     if hub is not None:
-        from interfere.data.cards.hub import write_hub_files
-
         progress_note("\n".join(f"wrote {file}" for file in write_hub_files(folder, hub)))
     facts = {"card": markdown(summary), "page": str(path), "document": json_document(document)} if as_json else {}
     emit(facts, summary, as_json=as_json)

@@ -7,7 +7,6 @@ tables give equal documents, whatever the order of their rows.
 
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from types import SimpleNamespace
 
 from interfere.data.cards.domain_section import MAX_SHOWN, PLAIN_NUMBER, domain_section, domain_title
@@ -32,8 +31,8 @@ from interfere.data.quality import (
 )
 from interfere.data.tables import Table
 from interfere.devices import CPU_CORE
-from interfere.file_writing import write_atomically
 from interfere.records import GroupMeasurement, PairMeasurement, PairStatus
+from interfere.records.checks import METRICS
 from interfere.records.measurements import GANG_SUFFIX
 from interfere.reports import document as doc
 from interfere.reports.document import (
@@ -61,10 +60,11 @@ from interfere.reports.numbers import (
     format_date,
     percent,
 )
-from interfere.reports.text_forms import markdown
 from interfere.sharing_modes import CPU_MODES, DEFAULT_MODE
 
 CARD_FILE = "card.md"
+# What a card says beside what its rows tell.
+REMARK, MEASURE_AGAIN, PROTOCOL = "remark: ", "Measure again: ", "Protocol"
 SLICE_PROTOCOL = """\
 `slowdown` = step time beside the neighbour ÷ step time alone, over whole steps and the slices that count; of several
 blocks the geometric mean, a disturbed block weighing less. A fixed piece of work beside each slice measures the clock
@@ -110,10 +110,11 @@ PROTOCOL_BY_SOURCE = {"cpu": CPU_PROTOCOL, "command": COMMAND_PROTOCOL}
 ICC, SHARE = fixed(3), percent(1)
 
 
-def dataset_card(table: Table, *, command: str = "", note: str = "") -> Document:
+def dataset_card(table: Table, *, command: str = "", note: str = "", protocol: Sequence[str] = ()) -> Document:
     """Return the dataset card of a table.
 
-    `command` is the command line that measures the table again, `note` a remark on how the measurement went.
+    `command` is the command line that measures the table again, `note` a remark on how the measurement went, and
+    `protocol` the paragraphs that say how it was measured: those of this version where it is empty.
     """
     rows = table.measurements
     device_types = sorted({row.device_type for row in rows} | {job.device_type for job in table.jobs})
@@ -135,7 +136,7 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> Document
             for each in repeatabilities(table)
         ),
         *map(_excess_text, gang_excesses(table)),
-        *((note,) if note else ()),
+        *((f"{REMARK}{note}",) if note else ()),
     )
     uses = tuple(use.text() for use in intended_uses(table))
     legend = (
@@ -159,17 +160,36 @@ def dataset_card(table: Table, *, command: str = "", note: str = "") -> Document
         (
             Items(facts),
             *device_notes(table),
-            Section("Quality", (quality_table(table),)),
+            Section("Quality", quality_tables(table)),
             *group_quality_section(table),
             Sentence(legend),
             Section("What it may be used for", (Items(uses),)),
-            Section("Protocol", _protocols(table, sources)),
+            Section("What it does not tell", (Items(_out_of_scope(table)),)),
+            Section(PROTOCOL, tuple(Sentence(with_code(text)) for text in protocol or _protocols(table, sources))),
             Section("Jobs", (jobs,)),
             Section("Files", (_files(table, measured_here=measured_here),)),
-            *((Sentence(("Measure again: ", Code(command))),) if command else ()),
-            Sentence(f"Licence: {licence}"),
+            *((Sentence((MEASURE_AGAIN, Code(command))),) if command else ()),
+            Section("Licence and citation", (Sentence(f"Licence: {licence}"), _citation(table, ours=measured_here))),
         ),
     )
+
+
+def _out_of_scope(table: Table) -> tuple[str, ...]:
+    """Return what the rows of a table do not tell."""
+    metrics = {row.metric for row in table.measurements}
+    return (
+        "other device types, sharing modes and software stacks: slowdowns of one do not hold on another",
+        "jobs that are not named here, but by a model and with its intervals",
+        *(() if table.groups else ("three and more jobs on one device: no group was measured",)),
+        *(("latencies of requests: step times alone were measured",) if metrics <= {METRICS[0]} else ()),
+    )
+
+
+def _citation(table: Table, *, ours: bool) -> Sentence:
+    """Return how to cite a table."""
+    if not ours:
+        return Sentence("Cite its publisher.")
+    return Sentence(("Cite as: The interfere contributors, table ", Code(table.name), f", measured {_day_of(table)}."))
 
 
 def _excess_text(excess: GangExcess) -> str:
@@ -188,22 +208,26 @@ def device_notes(table: Table) -> list[Sentence]:
     return [Sentence(text, lead=f"{lead}.") for lead, _, text in notes]
 
 
-def quality_table(table: Table) -> doc.Table:
-    """Return a table with the quality figures of each domain (device type, sharing mode and metric)."""
+def quality_tables(table: Table) -> tuple[doc.Table, doc.Table]:
+    """Return a table of how well the rows agree and one of the slowdowns, with a row for each domain.
+
+    A domain is a device type, sharing mode and metric.
+    """
     domains = domain_tables(table) or (("all rows", table),)
-    return table_of(
-        "Quality",
-        (
-            Column("domain", of="title"),
-            Column("ICC(1,1)", ICC, of="quality.icc"),
-            Column("from rows", COUNT, of="quality.icc_rows"),
-            Column("additive fit R²", ICC, of="quality.additive_r2"),
-            *(Column(name, TIMES, of=f"quality.slowdown_{name}") for name in ("median", "p90", "max")),
-            Column("past 2 ×", percent(), of="quality.over_two_frac"),
-            Column("stolen p90", SHARE, of="quality.steal_p90"),
-        ),
-        (SimpleNamespace(title=title, quality=table_quality(domain_table)) for title, domain_table in domains),
+    rows = [SimpleNamespace(title=title, quality=table_quality(domain_table)) for title, domain_table in domains]
+    agreement = (
+        Column("domain", of="title"),
+        Column("ICC(1,1)", ICC, of="quality.icc"),
+        Column("from rows", COUNT, of="quality.icc_rows"),
+        Column("additive fit R²", ICC, of="quality.additive_r2"),
+        Column("stolen p90", SHARE, of="quality.steal_p90"),
     )
+    slowdowns = (
+        Column("domain", of="title"),
+        *(Column(name, TIMES, of=f"quality.slowdown_{name}") for name in ("median", "p90", "max")),
+        Column("past 2 ×", percent(), of="quality.over_two_frac"),
+    )
+    return table_of("Agreement", agreement, rows), table_of("Slowdowns", slowdowns, rows)
 
 
 def group_counts(table: Table) -> list[str]:
@@ -233,15 +257,14 @@ def group_quality_section(table: Table) -> list[Section]:
     return [Section(title, (grid,))] if figures else []
 
 
-def _protocols(table: Table, sources: Sequence[str]) -> tuple[Part, ...]:
-    """Return how the rows of each source of a table were measured, as sentences."""
+def _protocols(table: Table, sources: Sequence[str]) -> tuple[str, ...]:
+    """Return paragraphs on how this version measures the rows of each source of a table."""
     protocols = dict.fromkeys(PROTOCOL_BY_SOURCE.get(source, IMPORT_PROTOCOL) for source in sources)
     of_groups = [GROUP_PROTOCOL] if any(group.source == "cpu" for group in table.groups) else []
     measured = {row.victim for row in table.pairs if row.source == "cpu"}
     of_services = [SERVICE_PROTOCOL] if any(row.metric != "step_time_mean" for row in table.pairs) else []
     of_gangs = [GANG_PROTOCOL] if any(name.endswith(GANG_SUFFIX) for name in measured) else []
-    texts = (*protocols, *of_groups, *of_services, *of_gangs)
-    return tuple(Sentence(with_code(text.replace("\n", " "))) for text in texts)
+    return tuple(text.replace("\n", " ") for text in (*protocols, *of_groups, *of_services, *of_gangs))
 
 
 def _files(table: Table, *, measured_here: bool) -> Sentence:
@@ -264,13 +287,17 @@ def _machine_lines(table: Table, sources: Sequence[str]) -> list[Words]:
     """
     pairs_on, pairs_day = (
         _names((row.device_name for row in table.pairs or table.groups), "; ") or "unknown",
-        _day(table.pairs or table.groups),
+        _day_of(table),
     )
     lines: list[Words] = [f"machine: {pairs_on}", f"measured: {pairs_day}; source: {', '.join(sources)}"]
     groups_on, groups_day = _names((row.device_name for row in table.groups), "; ") or "unknown", _day(table.groups)
     if table.pairs and table.groups and (groups_on, groups_day) != (pairs_on, pairs_day):
         lines.append(f"groups: on {groups_on}, measured {groups_day}")
     return lines
+
+
+def _day_of(table: Table) -> str:
+    return _day(table.pairs or table.groups)
 
 
 def _day(rows: Sequence[PairMeasurement | GroupMeasurement]) -> str:
@@ -282,13 +309,6 @@ def _day(rows: Sequence[PairMeasurement | GroupMeasurement]) -> str:
 def _range_text(ends: Sequence[int]) -> str:
     low, high = ends[0], ends[-1]
     return f"{low} to {high}" if high > low else f"{low}"
-
-
-def write_card(path: Path, table: Table, *, command: str = "", note: str = "") -> Path:
-    """Write the dataset card `card.md` into a table's folder, and return the path of the card."""
-    text = markdown(dataset_card(table, command=command, note=note))
-    write_atomically(path / CARD_FILE, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
-    return path / CARD_FILE
 
 
 # --- the page of a table ----------------------------------------------------------------------------------------------

@@ -1,23 +1,33 @@
-"""Cards that other sites read: Croissant and Hugging Face's metadata of a table, and Hugging Face's of a model.
+"""Cards as files: of a table with Hugging Face's metadata in front, and Croissant; metadata in front of a model's card.
 
 Croissant 1.0 (MLCommons, docs.mlcommons.org/croissant) describes files, their checksums and their columns as JSON-LD.
-Hugging Face reads YAML in front of a card; the text behind it is the card of the table or of the model itself.
+Hugging Face reads YAML in front of a card. Law: `card.md` of a table is what its rows tell, but for how they were
+measured: the remark, the protocol and the command that measures again stay when the card is written anew.
 """
 
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interfere.data.cards.dataset_card import PROTOCOL_BY_SOURCE, dataset_card
+from interfere.data.cards.dataset_card import (
+    CARD_FILE,
+    MEASURE_AGAIN,
+    PROTOCOL,
+    PROTOCOL_BY_SOURCE,
+    REMARK,
+    dataset_card,
+)
 from interfere.data.tables import GROUPS_FILE, JOBS_FILE, PAIRS_FILE, Table, read_table
-from interfere.errors import ModelError
+from interfere.errors import ModelError, UnfitError
 from interfere.file_writing import write_atomically
 from interfere.records import NAN
+from interfere.reports.document import Document
 from interfere.reports.numbers import format_date
-from interfere.reports.text_forms import markdown
+from interfere.reports.text_forms import front_matter, markdown, without_front_matter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -153,29 +163,77 @@ def _croissant_field(path: Path, column: "pa.Field") -> dict[str, Any] | None:
     return field | ({"description": meaning} if meaning else {}) | ({"repeated": True} if is_list else {})
 
 
+def write_card(folder: Path, table: Table, *, command: str = "", note: str = "") -> Path:
+    """Write the dataset card `card.md` into a table's folder, and return the path of the card."""
+    text = _card_text(folder, table, dataset_card(table, command=command, note=note))
+    write_atomically(folder / CARD_FILE, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
+    return folder / CARD_FILE
+
+
 def dataset_readme(folder: Path) -> str:
-    """Return the dataset card with Hugging Face's metadata in front."""
-    table = read_table(folder)
-    header = {
+    """Return the dataset card with Hugging Face's metadata in front, computed anew from the rows of a table.
+
+    How it was measured, the remark and the command that measures again are those of the table's `card.md`.
+    """
+    path = folder / CARD_FILE
+    before = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+    def kept(pattern: str) -> str:
+        found = re.search(pattern, before, re.MULTILINE | re.DOTALL)
+        return found[1].strip() if found else ""
+
+    table, protocol = read_table(folder), kept(f"^## {PROTOCOL}$(.*?)^## ")
+    card = dataset_card(
+        table,
+        command=kept(f"^{MEASURE_AGAIN}`([^\n]*)`$"),
+        note=kept(f"^- {REMARK}([^\n]*)$"),
+        protocol=[" ".join(paragraph.split()) for paragraph in protocol.split("\n\n") if paragraph.strip()],
+    )
+    return _card_text(folder, table, card)
+
+
+def rewrite_card(folder: Path) -> Path:
+    """Write `card.md` of a measured table anew from its rows. Raises UnfitError for a table that was not measured here.
+
+    The card of an imported table tells what the import read, which its rows do not.
+    """
+    if not _is_ours(read_table(folder)):
+        remedy = "import the table again: the import writes its card"
+        raise UnfitError("the card of an imported table cannot be computed from its rows", value=folder, remedy=remedy)
+    text = dataset_readme(folder)
+    write_atomically(folder / CARD_FILE, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
+    return folder / CARD_FILE
+
+
+def _card_text(folder: Path, table: Table, card: Document) -> str:
+    metadata = {
         "pretty_name": table.name,
         "license": "cc-by-4.0" if _is_ours(table) else "other",
+        "language": ["en"],
         "task_categories": ["tabular-regression"],
         "tags": list(TAGS),
         "size_categories": [_size_category(len(table.pairs))],
         "configs": [{"config_name": path.stem, "data_files": path.name} for path in _parquet_files(folder)],
     }
-    return f"{_front_matter(header)}\n{markdown(dataset_card(table))}"
+    return front_matter(metadata) + markdown(card)
 
 
 def model_readme(folder: Path) -> str:
     """Return the card of a published model with Hugging Face's metadata in front. Raises ModelError without a model."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        card = (folder / "card.md").read_text(encoding="utf-8")
-        name, scores = str(manifest["model"]), manifest["scores"]
+        card = (folder / CARD_FILE).read_text(encoding="utf-8")
         tables = [str(entry["table"]) for entry in manifest["trained_on"]]
+        metadata = model_metadata(str(manifest["model"]), tables, manifest["scores"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError("not a model folder", value=f"{folder}: {error}", remedy="name a published model") from None
+    return front_matter(metadata) + without_front_matter(card)
+
+
+def model_metadata(
+    model: str, tables: Sequence[str], scores: Mapping[str, Mapping[str, Mapping[str, Any]]]
+) -> dict[str, Any]:
+    """Return the metadata of a model's card. `scores`: those of each model by split."""
     results = [
         {
             "task": {"type": "tabular-regression", "name": f"slowdown, split {split}"},
@@ -183,27 +241,22 @@ def model_readme(folder: Path) -> str:
             "metrics": [
                 {"type": metric, "name": title, "value": value}
                 for metric, title in (("mae", "MAE of speed"), ("coverage", "coverage of the 90 % interval"))
-                if isinstance(value := of_split[name].get(metric), float) and math.isfinite(value)
+                if isinstance(value := of_split[model].get(metric), float) and math.isfinite(value)
             ],
         }
         for split, of_split in scores.items()
-        if name in of_split
+        if model in of_split
     ]
-    header = {
+    return {
         "library_name": "interfere",
         "license": "apache-2.0",
+        "language": ["en"],
         "pipeline_tag": "tabular-regression",
         "tags": [*TAGS, "onnx"],
-        "datasets": tables,
-        "model-index": [{"name": f"{name} {manifest['version']}", "results": results}],
+        "datasets": list(tables),
+        "metrics": ["mae"],
+        "model-index": [{"name": f"interfere {model}", "results": results}],
     }
-    return f"{_front_matter(header)}\n{card}"
-
-
-def _front_matter(header: Mapping[str, Any]) -> str:
-    """Return metadata as YAML between its marks: every value in JSON's form, which YAML reads too."""
-    lines = (f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in header.items())
-    return "\n".join(("---", *lines, "---", ""))
 
 
 def _parquet_files(folder: Path) -> list[Path]:

@@ -15,7 +15,7 @@ from interfere.data.cards.dataset_card import (
     CARD_FILE,
     group_counts,
     group_quality_section,
-    quality_table,
+    quality_tables,
 )
 from interfere.data.facts import STATIC_SUFFIX, combine_profiles
 from interfere.data.importers.import_result import ImportResult, SourceFile
@@ -216,7 +216,7 @@ def _table_parts(name: str, imported: ImportResult) -> list[Part]:
     parts: list[Part] = [Section("Rows", (grid, Sentence(f"Sharing mode: {modes}."), *groups))]
     if any(pair.status is PairStatus.OK for pair in table.pairs):
         uses = Items(tuple(use.text() for use in intended_uses(table)))
-        parts += [Section("What it may be used for", (uses,)), Section("Quality", (quality_table(table),))]
+        parts += [Section("What it may be used for", (uses,)), Section("Quality", quality_tables(table))]
         parts += group_quality_section(table)
     return parts
 

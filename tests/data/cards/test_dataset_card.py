@@ -3,9 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from interfere.data.cards.dataset_card import write_card
 from interfere.data.cards.domain_summary import domain_summaries
+from interfere.data.cards.hub import write_card
 from interfere.data.tables import Table
+from interfere.reports.text_forms import without_front_matter
 from tests.data.cards.page_tables import card_text
 from tests.data.sample_table import JOBS, TABLE
 
@@ -18,7 +19,7 @@ def test_the_card_describes_the_device_and_names_its_figures() -> None:
         "2 jobs, 4 ordered pairs",
         "ok 3, unstable 1, infeasible 0",
         "CC BY 4.0",
-        "- 9 blocks measured",
+        "- remark: 9 blocks measured",
         "interfere profile campaign --jobs a,b",
         "| 1.50 | 1.90 | 2.00 |",
         "ICC(1,1)",
@@ -42,7 +43,7 @@ def test_the_card_of_another_device_does_not_mention_a_core() -> None:
 
 def test_the_card_is_written_beside_its_table(tmp_path: Path) -> None:
     path = write_card(tmp_path / "new", TABLE)
-    assert path.read_text() == card_text(TABLE)
+    assert without_front_matter(path.read_text()) == card_text(TABLE)
 
 
 def test_the_card_of_an_imported_table_claims_neither_protocol_nor_licence() -> None:
@@ -66,5 +67,5 @@ def test_terminal_and_page_give_the_same_figures_of_each_device_type() -> None:
     both = Table(name="both", jobs=jobs, pairs=(*TABLE.pairs, *slower))
     card = card_text(both)
     for title, domain in zip(("cpu-core, timeslice", "t4, timeslice"), domain_summaries(both), strict=True):
-        (row,) = [line for line in card.splitlines() if line.startswith(f"| {title} |")]
+        row = next(line for line in card.splitlines() if line.startswith(f"| {title} |"))  # of the first table
         assert row.split(" | ")[3] == f"{domain.quality.additive_r2:.3f}"
