@@ -241,11 +241,6 @@ _TYPES: dict[str, Any] = {
 _NOT_SETTINGS = {"INTERFERE_DATA", "INTERFERE_PROGRESS", "INTERFERE_PROGRESS_EVERY_S", "INTERFERE_PROGRESS_RUN"}
 
 
-def help_lines() -> str:
-    """Return one line a setting: its variable, its default, its meaning."""
-    return "\n".join(f"{PREFIX}{s.name.upper()} ({s.default}): {s.metadata['help']}" for s in fields(Settings))
-
-
 def load_settings(file: Path | None = None, *, environ: Mapping[str, str] | None = None, **options: object) -> Settings:
     """Return the settings of `file`, overridden by the environment, then by `options` (None: option not given).
 

@@ -126,11 +126,6 @@ def parse_sharing_mode(word: str, field: str = "mode") -> SharingMode:
     return mode
 
 
-def parse_optional_mode(word: str, field: str = "mode") -> OptionalSharingMode:
-    """Return the sharing mode that `word` spells; the empty word names no mode. Raises as `parse_sharing_mode`."""
-    return parse_sharing_mode(word, field) if word else ""
-
-
 def unknown_mode(word: str, field: str = "mode") -> Violation:
     """Return the violation of a word that spells no sharing mode."""
     return Violation(field=field, what="unknown sharing mode", value=repr(str(word)), remedy=f"one of {MODE_WORDS}")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from interfere.devices import possible_modes
 from interfere.errors import InvalidInputError
 from interfere.records import Device, Limits, PairMeasurement, Progress
-from interfere.sharing_modes import DEFAULT_MODE, SharingMode, parse_optional_mode, parse_sharing_mode
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode, parse_sharing_mode
 
 ROOT = Path(__file__).resolve().parents[1]
 modes = st.sampled_from(SharingMode)
@@ -49,7 +49,7 @@ def test_a_word_that_is_no_mode_is_told_with_those_that_are(word: str) -> None:
 
 
 def test_no_mode_is_the_empty_word() -> None:
-    assert parse_optional_mode("") == "" == Device(id="d", type="t").mode
+    assert Device(id="d", type="t").mode == ""
 
 
 def test_one_mode_is_the_default_and_every_mode_says_what_it_is() -> None:

@@ -11,12 +11,12 @@ LOOK_S = 0.2  # between two looks
 TIMEOUT_S = 15.0  # a server looks every two seconds, and learns 10,000 observations a second
 
 
-def served_note(target: str, version: str, folder: Path, *, timeout_s: float = TIMEOUT_S) -> str:
+def served_note(target: str, version: str, folder: Path) -> str:
     """Wait until the server at `target` serves the published version, and return the result as one sentence.
 
     The sentence gives the reason where the server does not serve this version in time. `folder`: the published folder.
     """
-    deadline_s = time.monotonic() + timeout_s
+    deadline_s = time.monotonic() + TIMEOUT_S
     try:
         with PolicyClient(target, timeout_s=2.0) as client:
             while (served := client.model().version) != version:

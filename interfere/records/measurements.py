@@ -332,11 +332,6 @@ class BlockSide:
             return math.nan
         return (self.wall_shared_s / self.steps_shared) / (self.wall_alone_s / self.steps_alone)
 
-    @property
-    def dropped_frac(self) -> float:
-        """Share of the slices that were too disturbed to count."""
-        return 1.0 - self.slices_counted / len(self.slices) if self.slices else 0.0
-
 
 @record
 class MeasuredBlock:

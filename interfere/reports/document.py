@@ -195,11 +195,9 @@ def table_of(title: str, columns: Sequence[Column], records: Iterable[Any], *, f
     return Table(title=title, columns=tuple(columns), rows=rows, fold=fold)
 
 
-def text_table(
-    title: str, headings: tuple[str, ...], rows: Iterable[tuple[str | Link, ...]], *, fold: int | None = None
-) -> Table:
+def text_table(title: str, headings: tuple[str, ...], rows: Iterable[tuple[str | Link, ...]]) -> Table:
     """Return a table of texts and links."""
-    return Table(title=title, columns=tuple(map(Column, headings)), rows=tuple(rows), fold=fold)
+    return Table(title=title, columns=tuple(map(Column, headings)), rows=tuple(rows))
 
 
 def cell_text(cell: Cell, column: Column) -> str:

@@ -79,7 +79,7 @@ class MatrixPredictor:
         )
 
 
-def beliefs_from(truth: TruthTable, slowdown: Floats, version: str, spread: float = 0.0) -> MatrixPredictor:
+def beliefs_from(truth: TruthTable, slowdown: Floats, version: str) -> MatrixPredictor:
     """Return a predictor of these slowdowns. Pairs that must not share in truth are not predicted."""
     believed = np.where(np.isnan(truth.table), np.nan, slowdown)
     profiles = {
@@ -94,7 +94,6 @@ def beliefs_from(truth: TruthTable, slowdown: Floats, version: str, spread: floa
         device_types=(truth.device_type,),
         index=truth.index,
         slowdown=believed,
-        spread=spread,
         profiles=profiles,
     )
 

@@ -46,7 +46,7 @@ class DeadlineDraws:
     jobs: int  # in the world
 
 
-def draw_deadlines(world: World, family: str, seed: int, best_effort_share: float = BEST_EFFORT_SHARE) -> DeadlineDraws:
+def draw_deadlines(world: World, family: str, seed: int) -> DeadlineDraws:
     """Draw deadlines of one of the `FAMILIES`. Raises InvalidInputError for an unknown family."""
     if family not in FAMILIES:
         raise InvalidInputError("unknown family of deadlines", value=family, remedy=f"one of {', '.join(FAMILIES)}")
@@ -56,7 +56,7 @@ def draw_deadlines(world: World, family: str, seed: int, best_effort_share: floa
     deadline_s = {
         job.id: job.arrival_s + factor * job.duration_s
         for job, factor, share in zip(world.jobs, factors, shares, strict=True)
-        if share >= best_effort_share
+        if share >= BEST_EFFORT_SHARE
     }
     return DeadlineDraws(world=world.name, family=family, seed=seed, deadline_s=deadline_s, jobs=len(world.jobs))
 
@@ -117,18 +117,16 @@ class EdgeSetting:
         return with_edge(world, added=self.added, revocation_seed=self.seed if self.revoked else None)
 
 
-def with_edge(
-    world: World, *, added: bool = True, share: float = EDGE_SHARE, revocation_seed: int | None = None
-) -> World:
+def with_edge(world: World, *, added: bool = True, revocation_seed: int | None = None) -> World:
     """Return the world with a pool of edge devices that are present at night, by the world's time of day.
 
-    `added`: the edge consists of copies of `share` of the nodes, and the whole world is the cloud. Otherwise these
+    `added`: the edge consists of copies of `EDGE_SHARE` of the nodes, and the whole world is the cloud. Otherwise these
     nodes themselves become the edge, the other nodes the cloud, and jobs larger than the cloud are left out.
     `revocation_seed`: seed of the times at which edge nodes are reclaimed; None: never before morning. Raises
     InvalidInputError where no cloud is left.
     """
     nodes = list(dict.fromkeys(device.device.node for device in world.devices))
-    edge_nodes = nodes[len(nodes) - max(1, round(share * len(nodes))) :]
+    edge_nodes = nodes[len(nodes) - max(1, round(EDGE_SHARE * len(nodes))) :]
     last_arrival_s = world.jobs[-1].arrival_s if world.jobs else 0.0
     nights = _nights(world.clock_s, last_arrival_s + sum(job.duration_s for job in world.jobs))
     rng = None if revocation_seed is None else np.random.default_rng(revocation_seed)
@@ -141,7 +139,7 @@ def with_edge(
     if not cloud:
         raise InvalidInputError(
             f"{world.name}: no node is left for the cloud",
-            value=f"{len(nodes)} nodes, {share:.0%} of them edge",
+            value=f"{len(nodes)} nodes, {EDGE_SHARE:.0%} of them edge",
             remedy="give more nodes, or an edge beside them (--added)",
         )
     edge = tuple(

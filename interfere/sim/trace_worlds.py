@@ -236,7 +236,7 @@ def shuffle_ties(world: World, seed: int) -> World:
     return replace(world, jobs=tuple(world.jobs[k] for k in order))
 
 
-def redraw_days(world: World, seed: int, day_s: float = DAY_S) -> World:
+def redraw_days(world: World, seed: int) -> World:
     """Return another trace of the same kind: as many days, drawn with replacement, with the arrivals of each day
     unchanged.
 
@@ -246,13 +246,13 @@ def redraw_days(world: World, seed: int, day_s: float = DAY_S) -> World:
     rng = np.random.default_rng(seed)
     by_day: dict[int, list[SimJob]] = {}
     for job in world.jobs:
-        by_day.setdefault(int(job.arrival_s // day_s), []).append(job)
+        by_day.setdefault(int(job.arrival_s // DAY_S), []).append(job)
     first, last = min(by_day), max(by_day)
     drawn: list[int] = []
     while not by_day.keys() & set(drawn):  # draw again where only days without jobs were drawn
         drawn = rng.integers(first, last + 1, last - first + 1).tolist()
     jobs = [
-        replace(_arriving(job, job.arrival_s + (first + new - old) * day_s), id=f"{new}-{job.id}")
+        replace(_arriving(job, job.arrival_s + (first + new - old) * DAY_S), id=f"{new}-{job.id}")
         for new, old in enumerate(drawn)
         for job in by_day.get(old, [])
     ]

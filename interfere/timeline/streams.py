@@ -19,7 +19,7 @@ from interfere.timeline.timelines import KernelPrediction, Timeline
 # Launches that wait on the device before the host blocks: about 1,000 per stream, as measured in
 # forums.developer.nvidia.com, topic 68937. Few hosts run so far ahead, and what a queue costs others grows with its
 # length: 32 launches are assumed unless a mode says otherwise.
-MAX_QUEUE_LAUNCHES, QUEUE_LAUNCHES = 1_000, 32
+QUEUE_LAUNCHES = 32
 MAX_PRIORITY = 9  # FIKIT has ten priority queues (Wu 2023)
 
 

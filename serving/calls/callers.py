@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import grpc
@@ -15,8 +15,6 @@ MAX_CALLS_OF_CALLER = 384
 MAX_WAITING_REFUSALS = 256  # of all callers; with the calls of one caller they leave a third of all places to others
 MAX_CONNECTIONS = 16  # of one address, with calls
 RETRY_S = 1.0  # hint to refused callers
-
-CallerOf = Callable[[grpc.ServicerContext], str]
 
 
 def address_of(context: grpc.ServicerContext) -> str:

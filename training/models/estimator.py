@@ -37,9 +37,9 @@ FeatureFunction = Callable[["pd.DataFrame"], Any]
 """A DataFrame of pairs -> one value a row: a column of one's own."""
 
 
-def pair_frame(dataset: Dataset, rows: PairRows | None = None) -> "pd.DataFrame":
-    """Return the pairs of a dataset, or others of its workloads, as the DataFrame that estimators read."""
-    return FrameColumns.of(dataset).frame(dataset.rows if rows is None else rows)
+def pair_frame(dataset: Dataset) -> "pd.DataFrame":
+    """Return the pairs of a dataset as the DataFrame that estimators read."""
+    return FrameColumns.of(dataset).frame(dataset.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

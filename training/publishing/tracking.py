@@ -159,10 +159,6 @@ class Run:
         """Log a table artifact, which the UI shows across runs."""
         self.mlflow.log_table(dict(columns), name, run_id=self.id)
 
-    def log_folder(self, name: str, path: Path) -> None:
-        """Log a folder of artifacts."""
-        self.mlflow.log_artifacts(str(path), name, run_id=self.id)
-
     def log_tables(self, source: SourceTables, paths: Sequence[Path]) -> None:
         """Log each table of the training by name and digest (MLflow stores 36 characters of the digest)."""
         import pandas as pd

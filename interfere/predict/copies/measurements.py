@@ -33,7 +33,6 @@ from interfere.data.importers.parvagpu import COLUMNS, COMPUTE_SLICES
 from interfere.data.importers.strict_reading import read_csv
 
 COPIES = (1, 2, 3, 4, 5)
-SLICES_OF_GPU = 7
 
 
 class Configuration(NamedTuple):

@@ -91,10 +91,8 @@ def _open_loop(build: Callable[[], Answer], requests_per_s: float) -> Step:
     return OpenLoop(build(), requests_per_s=requests_per_s)
 
 
-def built_in_gang(of: str, ranks: int = 2) -> None:
-    """Enter the gang of a built-in workload into `BUILT_IN`, named after it."""
+def built_in_gang(of: str) -> None:
+    """Enter the gang of two ranks of a built-in workload into `BUILT_IN`, named after it."""
     name = of + GANG_SUFFIX
-    description = f"{BUILT_IN[of].description}; {ranks} ranks with a barrier after each step"
-    BUILT_IN[name] = replace(
-        BUILT_IN[of], name=name, description=description, gang_of=of, ranks=ranks, beside_all=False
-    )
+    description = f"{BUILT_IN[of].description}; 2 ranks with a barrier after each step"
+    BUILT_IN[name] = replace(BUILT_IN[of], name=name, description=description, gang_of=of, ranks=2, beside_all=False)

@@ -149,7 +149,7 @@ def test_a_version_of_an_earlier_release_is_fetched_from_its_run(
     """Its model is a graph alone, and its folder an artifact of the run."""
     result = trained[1]
     with tracked_run(tmp_path, "earlier") as run:
-        run.log_folder(model_registry.PUBLISHED, result.folder)
+        mlflow.log_artifacts(str(result.folder), model_registry.PUBLISHED, run_id=run.id)
         (tmp_path / "graph").write_text("onnx")
         code = tmp_path / "code.py"
         code.write_text(
