@@ -10,13 +10,13 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from interfere.client import PolicyClient
 from interfere.errors import InterfereError, InvalidInputError, UnavailableError
-from interfere.records import Action, ActionKind, Limits, MemoryUsage, Plan
+from interfere.records import Action, ActionKind, Limits, MemoryUsage, Plan, Snapshot
 from interfere.serving.adapters.journal import Journal
 from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.observations import DecidedJob, Decision, Rejection, Reporter
@@ -26,6 +26,8 @@ from interfere.serving.adapters.windows import J, MarkSource, Run, WindowRules
 from interfere.tracing import span, start_tracing
 
 _log = logging.getLogger("interfere.adapters")
+PLAN_ROUNDS = 5  # for which a plan is kept while nothing happens
+STARTS_AND_WAITS = frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT})
 P = TypeVar("P", bound=Problem[Any])
 C = TypeVar("C")
 
@@ -102,6 +104,8 @@ class Advisor(Generic[J, P, C]):
     ) -> None:
         self.port, self.client, self.metrics = port, client, metrics
         self._reporter = Reporter(port.name, settings.cluster, port.rules, marks, Journal(settings.journal))
+        self._kept_s = PLAN_ROUNDS * settings.interval_s
+        self._last: dict[str, tuple[Hashable, float, Plan]] = {}  # by scope: the problem, its time, and its plan
 
     def round(self) -> Round[J, C]:
         """Run one round and return its report. Raises InterfereError where the scheduler or the server does not answer.
@@ -119,7 +123,7 @@ class Advisor(Generic[J, P, C]):
         for scope in reading.scopes:
             problem = self.port.problem(scope)
             left_out += problem.left_out
-            planned = self.port.planned_changes(problem, self._plan(problem))
+            planned = self.port.planned_changes(problem, self._plan(problem, reading.at_s))
             rejected += self._apply(planned.changes)
             changes += planned.changes
             decisions += planned.decisions
@@ -133,11 +137,21 @@ class Advisor(Generic[J, P, C]):
             observations=Counter() if self.port.dry_run else self._report(decisions, rejected, reading.at_s),
         )
 
-    def _plan(self, problem: P) -> Plan | None:
-        if problem.snapshot is None:
+    def _plan(self, problem: P, now_s: float) -> Plan | None:
+        """Return the server's plan. A plan in which all jobs wait is kept for some rounds while jobs and devices are
+        the same, unless running jobs may be stopped, which depends on more than those."""
+        snapshot = problem.snapshot
+        if snapshot is None:
             return None
-        plan = self.client.match(replace(problem.snapshot, limits=self.port.limits))
-        check_plan_subjects(plan, problem.snapshot)
+        jobs_and_devices = _jobs_and_devices(snapshot)
+        kept, kept_at_s, plan = self._last.get(snapshot.scope, (None, 0.0, None))
+        if plan is not None and kept == jobs_and_devices and now_s - kept_at_s < self._kept_s:
+            return plan
+        plan = self.client.match(replace(snapshot, limits=self.port.limits))
+        check_plan_subjects(plan, snapshot)
+        self._last.pop(snapshot.scope, None)
+        if self.port.limits.allowed <= STARTS_AND_WAITS and all(each.kind is ActionKind.WAIT for each in plan.actions):
+            self._last[snapshot.scope] = jobs_and_devices, now_s, plan
         return plan
 
     def _apply(self, changes: Sequence[C]) -> tuple[Rejection, ...]:
@@ -152,6 +166,12 @@ class Advisor(Generic[J, P, C]):
         for result, count in results.items():
             self.metrics.add("observations_total", "result", result, by=count)
         return results
+
+
+def _jobs_and_devices(snapshot: Snapshot) -> Hashable:
+    """Return what of a snapshot changes with events, and not with time alone."""
+    devices = ((device.id, device.seats, tuple(job.id for job in device.residents)) for device in snapshot.devices)
+    return tuple(job.id for job in snapshot.pending), tuple(devices)
 
 
 def decisions_of(actions: Sequence[Action], jobs: dict[str, J], decision_id: str) -> tuple[Decision[J], ...]:

@@ -12,6 +12,7 @@ import pytest
 from interfere.client import PolicyClient
 from interfere.config import SHIPPED_MODEL, Settings
 from interfere.errors import InvalidInputError, UnavailableError
+from interfere.records import Action, ActionKind, Plan, Snapshot
 from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.problem import STARTS
 from interfere.serving.adapters.round import Advisor, one_round
@@ -272,6 +273,33 @@ def test_a_plan_about_something_else_changes_nothing(
         with pytest.raises(InvalidInputError, match="were not in the request"):
             advisor.round()
     assert world.written() == before
+
+
+def test_while_nothing_happens_a_plan_in_which_all_wait_is_kept(
+    tmp_path: Path, client: PolicyClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, match, asked = ToyWorld(tmp_path), client.match, list[Snapshot]()
+
+    def all_wait(snapshot: Snapshot) -> Plan:
+        asked.append(snapshot)
+        waits = (Action(kind=ActionKind.WAIT, job_id=job.id, reason="not now") for job in snapshot.pending)
+        return replace(match(snapshot), actions=tuple(waits))
+
+    monkeypatch.setattr(client, "match", all_wait)
+    advisor = world.advisor(client)
+    decided = [[each.job.id for each in advisor.round().decisions] for _ in range(3)]
+    assert decided == [list(NAMES)] * 3
+    assert len(asked) == 1
+    state = json.loads(world.written())
+    state["jobs"].pop()
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    assert [each.job.id for each in advisor.round().decisions] == list(NAMES[:-1])
+    assert len(asked) == 2, "a job has left"
+    stops = world.advisor(client)
+    stops.port.limits = replace(stops.port.limits, allowed=stops.port.limits.allowed | {ActionKind.PREEMPT})
+    for _ in range(2):
+        stops.round()
+    assert len(asked) == 4, "whether a running job should stop depends on more than jobs and devices"
 
 
 def test_starts_are_reported_once_and_a_restart_repeats_no_id(world: World, client: PolicyClient) -> None:
