@@ -57,9 +57,8 @@ func send(ctx context.Context, method string, request, answer interface{}, conne
 
 // stopUnlessItMayPass ends the program on an error that a later attempt cannot mend.
 func stopUnlessItMayPass(err error) {
-	code := status.Code(err)
-	fmt.Println("failed:", code)
-	if code != codes.Unavailable && code != codes.DeadlineExceeded && code != codes.ResourceExhausted {
+	fmt.Println("failed:", status.Code(err))
+	if code := status.Code(err); code != codes.Unavailable && code != codes.DeadlineExceeded && code != codes.ResourceExhausted {
 		log.Fatal(err)
 	}
 }
@@ -75,10 +74,13 @@ func match(client pb.PolicyServiceClient, number int) *pb.MatchResponse {
 		stopUnlessItMayPass(err)
 		time.Sleep(pause)
 	}
-	alone := &pb.MatchResponse{}
-	for k := 0; k < len(devices) && k < len(queue); k++ { // between two rounds of the simulation all devices are idle
-		alone.Actions = append(alone.Actions, &pb.Action{JobId: queue[k].Id, DeviceId: devices[k].Id,
-			Kind: pb.ActionKind_ACTION_KIND_START_ALONE, Reason: "the server is away"})
+	alone, waiting := &pb.MatchResponse{}, queue
+	for _, device := range devices {
+		if len(device.Residents) == 0 && len(waiting) > 0 {
+			alone.Actions = append(alone.Actions, &pb.Action{JobId: waiting[0].Id, DeviceId: device.Id,
+				Kind: pb.ActionKind_ACTION_KIND_START_ALONE, Reason: "the server is away"})
+			waiting = waiting[1:]
+		}
 	}
 	return alone
 }
@@ -144,8 +146,8 @@ func main() {
 		}
 		start(deviceOf)
 		observe(client, number)
-		for _, device := range devices { // every job of the simulation ends after one round
-			device.Residents = nil
+		for k := 0; number%2 == 0 && k < len(devices); k++ { // jobs of the simulation end after every second round
+			devices[k].Residents = nil
 		}
 	}
 }

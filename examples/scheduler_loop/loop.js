@@ -36,9 +36,9 @@ function countSteps(job, device) {
   return ROUND_S / STEP_S[job.workload] / (device.residents.length === 1 ? 1 : 1.2);
 }
 
-/** Every job of the simulation ends after one round. */
-function endJobs() {
-  for (const device of devices) device.residents = [];
+/** Jobs of the simulation end after every second round. */
+function endJobs(number) {
+  for (const device of number % 2 === 0 ? devices : []) device.residents = [];
 }
 
 // --- The loop -------------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ async function main() {
       if (decisionId) await explain(decisionId, action.jobId); // empty: the server is away
     }
     await observe(number);
-    endJobs();
+    endJobs(number);
   }
   client.close();
 }

@@ -34,9 +34,9 @@ def count_steps(job: Job, device_id: str) -> float:
     return ROUND_S / STEP_S[job.workload] / (1.0 if residents[device_id] == [job] else 1.2)
 
 
-def end_jobs() -> None:
-    """Every job of the simulation ends after one round."""
-    for jobs in residents.values():
+def end_jobs(round_number: int) -> None:
+    """Jobs of the simulation end after every second round."""
+    for jobs in residents.values() if round_number % 2 == 0 else ():
         jobs.clear()
 
 
@@ -112,7 +112,7 @@ def main(address: str) -> None:
                         )
                     )
             observe(client, unsent)
-            end_jobs()
+            end_jobs(round_number)
 
 
 if __name__ == "__main__":
