@@ -1,19 +1,18 @@
 """A scheduler loop in asyncio, with the generated messages: queue and devices → match → start → observe → explain.
 
-    python async_loop.py [ADDRESS]
+    INTERFERE_TOKEN=... python async_loop.py [ADDRESS]
 
 The cluster is simulated. In a scheduler of your own, replace the first section.
 """
 
 import asyncio
+import os
 import sys
 import time
 
 import grpc
 from grpc import StatusCode
 
-from interfere.client.credentials import Credentials
-from interfere.client.local_tokens import LocalToken
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1.policy_pb2_grpc import PolicyServiceStub
 
@@ -52,14 +51,13 @@ def end_jobs(number: int) -> None:
 class Loop:
     """One scheduler: a connection, the name of this run, and the windows that no server has yet."""
 
-    def __init__(self, channel: grpc.aio.Channel, address: str) -> None:
-        self.stub, self.credentials = PolicyServiceStub(channel), Credentials.of_environment()
-        self.local_token = LocalToken(address)
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self.stub = PolicyServiceStub(channel)
         self.run, self.unsent = f"async-{time.time_ns()}", list[pb.Observation]()
 
     async def call(self, method: str, request: object) -> object:
-        """Call a method with the token that INTERFERE_TOKEN_FILE names, or that of the server on this host."""
-        metadata = self.credentials.metadata(self.local_token)
+        """Call a method with the token of the environment and a deadline of ten seconds."""
+        metadata = (("authorization", f"Bearer {os.environ.get('INTERFERE_TOKEN', '')}"),)
         return await getattr(self.stub, method)(request, timeout=10.0, metadata=metadata)
 
     async def match(self, number: int) -> pb.MatchResponse:
@@ -111,7 +109,7 @@ class Loop:
 async def main(address: str) -> None:
     """Run rounds until the queue is empty."""
     async with grpc.aio.insecure_channel(address) as channel:
-        loop, number = Loop(channel, address), 0
+        loop, number = Loop(channel), 0
         while queue:
             number += 1
             plan = await loop.match(number)

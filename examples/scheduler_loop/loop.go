@@ -57,8 +57,9 @@ func send(ctx context.Context, method string, request, answer interface{}, conne
 
 // stopUnlessItMayPass ends the program on an error that a later attempt cannot mend.
 func stopUnlessItMayPass(err error) {
-	fmt.Println("failed:", status.Code(err))
-	if code := status.Code(err); code != codes.Unavailable && code != codes.DeadlineExceeded && code != codes.ResourceExhausted {
+	switch fmt.Println("failed:", status.Code(err)); status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted:
+	default:
 		log.Fatal(err)
 	}
 }

@@ -23,7 +23,7 @@ FOLDER = ROOT / "examples" / "scheduler_loop"
 PROTO = "interfere/v1/policy.proto"
 PROGRAMS = ("loop.py", "async_loop.py", "loop.js", "loop.go")
 GO_PATH = Path("/usr/share/gocode")  # of Debian's golang-*-dev packages
-MAX_CODE_LINES = 125
+MAX_CODE_LINES = 126
 SHARED = {("1", job, "start_shared") for job in ("j1", "j2", "j3", "j5")} | {("1", "j4", "wait")}
 WITH_SERVER = SHARED | {("2", "j4", "wait"), ("3", "j4", "start_alone")}  # jobs end after every second round
 STARTED_WITHOUT_SERVER = {(r, f"j{k}", "start_alone") for k, r in enumerate("11335", start=1)}
