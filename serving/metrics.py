@@ -116,6 +116,8 @@ _GAUGES: tuple[tuple[str, str, tuple[str, ...]], ...] = (  # name, help, labels
     ("interfere_unsent_answer_bytes", "Answers that their callers have not read yet.", ()),
     ("interfere_model_info", "1 for the model that is served.", ("version",)),
 )
+LABELS = {name: labels for name, _, labels, *_ in (*_COUNTERS, *_HISTOGRAMS, *_GAUGES)}
+"""The metrics of a server → the names of their labels. Counters are without `_total`."""
 
 
 class UnaryMethodMetrics(NamedTuple):

@@ -7,11 +7,16 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
+from docs.site.figures import figure_styles, with_figures
 from docs.site.links import path_of, plain_fences, repository_pages, with_site_links
+from docs.site.reference import REFERENCE_PAGES
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the files outside docs/ that pages link to. They need no place in the navigation."""
+    """Add the reference pages, and the files outside docs/ that pages link to."""
+    for page, write in REFERENCE_PAGES.items():
+        files.append(File.generated(config, page, content=write()))
+    files.append(File.generated(config, "assets/stylesheets/figures.css", content=figure_styles()))
     texts = {path_of(file.src_uri): file.content_string for file in files.documentation_pages()}
     in_navigation = set(_pages_in(config.nav))
     for page, text in repository_pages(texts).items():
@@ -21,8 +26,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs' signature
-    """Lead links to pages of the site."""
-    return plain_fences(with_site_links(markdown, path_of(page.file.src_uri)))
+    """Draw figures, and lead links to pages of the site."""
+    return plain_fences(with_site_links(with_figures(markdown), path_of(page.file.src_uri)))
 
 
 def _pages_in(nav: Any) -> Iterator[str]:

@@ -129,7 +129,7 @@ def _part(part: Part, level: int) -> Html:
         case Folded():
             made = tag("details", tag("summary", part.summary), *_parts(part.parts, level))
         case _:
-            made = _figure(part)
+            made = figure_html(part)
     return made
 
 
@@ -205,7 +205,7 @@ def _scrolling(content: Html, label: str) -> Html:
     return tag("div", content, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
-def _figure(figure: Figure) -> Html:
+def figure_html(figure: Figure) -> Html:
     caption = tag("figcaption", figure.title)
     if isinstance(figure, HeatMap):
         key, grid = _heat_map(figure)
