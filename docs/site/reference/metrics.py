@@ -4,7 +4,7 @@ import re
 
 from deploy.monitoring import ALERTS
 from docs.site.reference.markdown import code, plain, table
-from interfere.serving.adapters.kubernetes.controller import controller_metrics
+from interfere.serving.adapters.kubernetes.port import controller_metrics
 from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.slurm.port import slurm_metrics
 from interfere.serving.metrics import LABELS, Metrics
