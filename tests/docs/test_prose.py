@@ -13,8 +13,6 @@ PAGES = sorted(
     for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
     if "site" not in path.parts
 )
-# Pages whose sentences are still longer. A page leaves this list when it is rewritten, and none joins it.
-STILL_LONGER = frozenset({"docs/commands.md", "docs/operations.md"})
 
 _BLOCKS = re.compile(r"^(```|~~~~).*?^\1\s*?$|<!--.*?-->|\A---\n.*?^---$", re.DOTALL | re.MULTILINE)
 _OTHER_LINES = re.compile(r"^\s*(\||#|<|!\[|\[[^\]]+\]:).*$", re.MULTILINE)  # tables, headings, markup, pictures
@@ -41,17 +39,11 @@ def mean_words(markdown: str) -> float:
     return fmean(map(words, found)) if (found := sentences(markdown)) else 0.0
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in STILL_LONGER])
+@pytest.mark.parametrize("page", PAGES)
 def test_the_sentences_of_a_page_are_short_on_average(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     longest = max(sentences(text), key=words, default="")
     assert mean_words(text) <= MAX_MEAN_WORDS, f"the longest has {words(longest)} words: {longest}"
-
-
-def test_a_page_that_has_become_short_leaves_the_list() -> None:
-    assert set(STILL_LONGER) <= set(PAGES)
-    means = {page: mean_words((ROOT / page).read_text(encoding="utf-8")) for page in STILL_LONGER}
-    assert [page for page, mean in means.items() if mean <= MAX_MEAN_WORDS] == []
 
 
 def test_tables_code_headings_and_addresses_are_no_sentences() -> None:
