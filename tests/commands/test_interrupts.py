@@ -4,10 +4,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from interfere.cli import RUN_AGAIN, main
+from interfere.reports.document import Document
 from tests.waiting import PATIENCE_S
 
 JOBS = '[a]\ncommand = "true"\n[b]\ncommand = "true"\n'
@@ -70,6 +72,25 @@ def test_a_command_without_words_of_its_own_says_to_run_it_again(
         main(["train", "--data", "cpu"])
     assert stop.value.code == 130
     assert capsys.readouterr().err == f"interrupted; {RUN_AGAIN}\n"
+
+
+@pytest.mark.parametrize(("out", "kept"), [("report", "kept in report/results"), ("", "no replay is kept")])
+def test_an_interrupted_study_with_an_answer_says_it_too(
+    out: str, kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A study that was interrupted after some replays reports those, and raises nothing."""
+    answer = SimpleNamespace(
+        interrupted=True, write=lambda _: [], facts=lambda _: {}, document=lambda: Document("What was replayed", ())
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("interfere.study.questions.ask", lambda *_: answer)
+    with pytest.raises(SystemExit) as stop:
+        main(["replay", "trace", "--data", "cpu", *(["--out", out] if out else [])])
+    assert stop.value.code == 130
+    printed = capsys.readouterr()
+    assert "What was replayed" in printed.out
+    assert "interrupted; " in printed.err
+    assert kept in printed.err
 
 
 @pytest.mark.journey
