@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from interfere.devices import possible_modes
 from interfere.errors import InvalidInputError, LimitError, Violation
 from interfere.policy.modes.advice import advise
-from interfere.policy.modes.outlook import slice_types
-from interfere.policy.modes.questions import JobToAdvise
+from interfere.policy.modes.outlook import JobToAdvise, slice_types
 from interfere.predict.groups import compose_groups, composition_of, copy_shares, total_memory_share
 from interfere.protocols import Predictor
 from interfere.records import (

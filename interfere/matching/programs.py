@@ -25,7 +25,6 @@ from interfere.matching.problem import (
 from interfere.time_budget import TimeBudget
 
 TOLERANCE = 1e-9  # of HiGHS, in scaled units; the least that it takes is 1e-10
-INTEGRALITY = 1e-6  # a linear solution's value this close to an integer counts as integer
 PRIMAL_SIMPLEX = 4  # of the option simplex_strategy: added columns leave the basis feasible
 MIN_LIMIT_SHARE = 1e-4  # of the largest cost: a limit of 0 would else scale its row beyond what HiGHS takes (1e15)
 ITERATIONS = 500  # of the simplex between two looks at the budget

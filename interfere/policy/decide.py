@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError
-from interfere.policy.answer.assumed_modes import tell_assumed_modes
 from interfere.policy.answer.merge import all_waiting, merge_plans, plan_of_starts
 from interfere.policy.answer.probes import with_probes
-from interfere.policy.answer.starts import job_objective_cost
+from interfere.policy.answer.starts import job_objective_cost, tell_assumed_modes
+from interfere.policy.answer.subproblem import remaining_snapshot
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.group_costs import cost_alone
 from interfere.policy.deadlines.guarantees import (
@@ -39,7 +39,6 @@ from interfere.policy.ledger.promises import (
     without_promised,
 )
 from interfere.policy.next_decision import next_decision_s
-from interfere.policy.remaining import remaining_snapshot
 from interfere.policy.residents.actions import (
     LEAVING_KINDS,
     end_actions,

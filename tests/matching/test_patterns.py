@@ -8,7 +8,6 @@ import pytest
 
 from interfere.matching import search
 from interfere.matching.formulation import Formulation
-from interfere.matching.insertion import groups_of, placement_of_groups
 from interfere.matching.patterns import PatternCosts, PatternPricing, Patterns
 from interfere.matching.problem import (
     NOBODY,
@@ -18,9 +17,11 @@ from interfere.matching.problem import (
     PlacementProblem,
     is_proved,
 )
+from interfere.matching.rounding import groups_of, placement_of_groups
 from interfere.matching.search import solve_levels
 from interfere.matching.verify import verify_levels
 from interfere.time_budget import UNLIMITED
+from tests.matching.unlisted_groups import underpriced_groups
 
 
 class PatternProblem:
@@ -97,6 +98,7 @@ def test_groups_of_patterns_are_found_as_if_all_were_columns(monkeypatch: pytest
         found = solve_levels(small.problem, small.levels, small.start, budget=UNLIMITED)
         checked = verify_levels(found.problem, found.levels, found.placement, found.certificates)
         assert checked.problems == ()
+        assert underpriced_groups(found.problem, found.levels, found.certificates) == []
         for value, bound, optimum in zip(found.values, found.lower_bounds, best.values, strict=True):
             assert bound <= optimum + 1e-9
             if value > optimum + 1e-9:

@@ -24,6 +24,7 @@ from interfere.matching.programs import LinearProgram, Restriction
 from interfere.matching.search import solve_levels
 from interfere.matching.verify import verify_levels
 from interfere.time_budget import UNLIMITED
+from tests.matching.unlisted_groups import underpriced_groups
 
 
 class SmallProblem:
@@ -166,6 +167,7 @@ def test_levels_are_best_and_bounds_hold(listed_size: int | None) -> None:
         solution = solve_levels(small.problem, small.solver_levels, small.waiting(), budget=UNLIMITED)
         checked = verify_levels(small.problem, small.solver_levels, solution.placement, solution.certificates)
         assert checked.problems == ()
+        assert underpriced_groups(small.problem, small.solver_levels, solution.certificates) == []
         every = list(small.placements())
         proved = True
         for k, (value, bound) in enumerate(zip(solution.values, solution.lower_bounds, strict=True)):

@@ -1,6 +1,7 @@
 """Jobs, devices and a predictor for tests of memory grants: four workloads on devices that grant their memory."""
 
 import math
+from collections.abc import Iterable
 
 from interfere.policy.answer.ranking import rank
 from interfere.policy.decide import ScopeDecision, decide
@@ -45,6 +46,11 @@ def device(name: str, *residents: Job, ratio: float = 1.0, granule_gib: float = 
         granule_bytes=granule_gib * GIB,
         **given_,  # type: ignore[arg-type]
     )
+
+
+def latest_first(windows: Iterable[MemoryUsage]) -> list[MemoryUsage]:
+    """The windows in the order in which a store gives them."""
+    return sorted(windows, key=lambda window: -window.end_s)
 
 
 def decided(seen: Snapshot, ledger: ScopeLedger | None = None, resolve=PLAIN, usages=lambda _: ()) -> ScopeDecision:

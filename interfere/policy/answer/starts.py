@@ -1,12 +1,14 @@
 """The actions of jobs that start alone or beside another job, with the cost and the rule of each start."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from interfere.policy.context import PlanningContext
 from interfere.policy.rules.predictability import unprofiled_rule
 from interfere.policy.rules.slowdown_caps import latency_rule
 from interfere.policy.rules.text import render
 from interfere.records import NAN, Action, ActionKind, Device, Job, Pairing, Rule, RuleKind
+from interfere.sharing_modes import DEFAULT_MODE
 
 
 def start_alone(
@@ -116,3 +118,22 @@ def pairings(starts: Iterable[Action]) -> tuple[Pairing, ...]:
         if len(action.partners) == 1
     }
     return tuple(pairs.values())
+
+
+def tell_assumed_modes(actions: Iterable[Action], context: PlanningContext) -> tuple[Action, ...]:
+    """Return the actions with the chosen or assumed sharing mode of the device named in each shared start.
+
+    Slowdowns are predicted for that mode. An assumed mode of timeslice is not named.
+    """
+    return tuple(_with_assumed_mode(action, context) for action in actions)
+
+
+def _with_assumed_mode(action: Action, context: PlanningContext) -> Action:
+    if action.mode:
+        rule = None if action.rule is None else replace(action.rule, sharing_mode=action.mode)
+        return replace(action, rule=rule, reason=f"{action.reason}; sharing mode {action.mode}, chosen for its device")
+    mode = context.assumed_modes.get(action.device_id, DEFAULT_MODE)
+    if mode is DEFAULT_MODE or action.kind is not ActionKind.START_SHARED:
+        return action
+    rule = None if action.rule is None else replace(action.rule, sharing_mode=mode)
+    return replace(action, rule=rule, reason=f"{action.reason}; sharing mode {mode}, for its device names none")

@@ -5,9 +5,9 @@ and migrations are planned after the starts (`decide`).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
-from interfere.policy.remaining import remaining_snapshot
 from interfere.records import Action, ActionKind, Plan, RuleKind, Snapshot
 
 
@@ -61,3 +61,20 @@ def _changing_devices(action_of: Mapping[str, Action], snapshot: Snapshot) -> se
         if planned and planned != current:
             changing |= current | planned
     return changing
+
+
+def remaining_snapshot(snapshot: Snapshot, job_ids: Collection[str], device_ids: Collection[str]) -> Snapshot:
+    """Return the snapshot without the given pending jobs and devices.
+
+    The given devices that are empty count as used: `max_devices` of the remaining snapshot is lowered by their number.
+    """
+    limits = snapshot.limits
+    if limits.max_devices is not None:
+        taken = sum(device.id in device_ids and not device.residents for device in snapshot.devices)
+        limits = replace(limits, max_devices=max(0, limits.max_devices - taken))
+    return replace(
+        snapshot,
+        pending=tuple(job for job in snapshot.pending if job.id not in job_ids),
+        devices=tuple(device for device in snapshot.devices if device.id not in device_ids),
+        limits=limits,
+    )

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.group_slowdowns import GroupSlowdowns
-from interfere.policy.costs.miss_probability import probability_of_any
+from interfere.policy.costs.group_slowdowns import GroupSlowdowns, probability_of_any
 from interfere.policy.costs.objectives import weights
 from interfere.policy.rules.jobs_on_class import JobsOnClass
 from interfere.policy.rules.pair_rules import Group

@@ -19,7 +19,7 @@ from interfere.policy.ledger.promises import (
     reconcile_promises,
 )
 from interfere.policy.rules.memory import device_slots
-from interfere.policy.rules.quantity_text import format_bytes, format_demand
+from interfere.policy.rules.text import format_bytes, format_demand
 from interfere.records import Action, ActionKind, Device, DeviceSlots, Grant, Job, Promise, ScopeLedger, Snapshot
 
 

@@ -91,11 +91,6 @@ def review_overuse(
     return OveruseReview(grants=grants, overuses=overuses, ending=ending)
 
 
-def latest_first(windows: Iterable[MemoryUsage]) -> list[MemoryUsage]:
-    """Return the windows in descending order of their end."""
-    return sorted(windows, key=lambda window: -window.end_s)
-
-
 def is_of_grant(window: MemoryUsage, grant: Grant, device_id: str, device_type: str) -> bool:
     """Return whether a window measures the job of a grant on a device since the grant began.
 

@@ -8,8 +8,8 @@ device: no other job gets the device or a free seat on it.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from interfere.policy.answer.subproblem import remaining_snapshot
 from interfere.policy.context import PlanningContext
-from interfere.policy.remaining import remaining_snapshot
 from interfere.policy.rules.availability import availability_rule
 from interfere.policy.rules.text import render
 from interfere.records import NAN, Action, ActionKind, Device, Plan, Promise, Rule, RuleKind, Snapshot

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.devices import possible_modes
-from interfere.policy.modes.outlook import GroupPredictor, ModeScenarios, outlook_of
-from interfere.policy.modes.questions import JobToAdvise
+from interfere.policy.modes.outlook import GroupPredictor, JobToAdvise, ModeScenarios, outlook_of
 from interfere.records import NAN
 from interfere.records.limits import DEFAULT_RISK
 from interfere.records.mode_advice import (

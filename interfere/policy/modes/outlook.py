@@ -13,16 +13,16 @@ A size between two measured sizes lies between their step times (a larger slice 
 sizes nothing is said.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations_with_replacement, permutations
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from interfere.devices.gpus import MIG_COMPUTE_SLICES, mig_memory_eighths, mig_slice_name
-from interfere.policy.modes.questions import JobToAdvise, slowdown_scenarios
-from interfere.records import NAN, Prediction, Source
+from interfere.records import NAN, JobProfile, Prediction, Source
 from interfere.records.mode_advice import (
     JobUnderMode,
     ModeMeasurement,
@@ -32,10 +32,44 @@ from interfere.records.mode_advice import (
 )
 from interfere.sharing_modes import OptionalSharingMode, SharingMode
 
+Floats = NDArray[np.float64]
 # 5-95 % range of the logarithm of one measured step time: ParvaGPU's latency against batch ÷ throughput of the same
 # row, 1,747 rows, lies in [0.963, 1.031].
 STEP_TIME_ERROR = 0.035
 _EIGHTHS, _SLICES = 8, 7
+SCENARIOS = 400  # equally likely slowdowns of a job: an expectation over them is exact to 0.3 %
+_NORMAL = NormalDist()
+_SCORES = np.array([_NORMAL.inv_cdf((k + 0.5) / SCENARIOS) for k in range(SCENARIOS)])
+_SCORE_95 = _NORMAL.inv_cdf(0.95)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobToAdvise:
+    """A job that needs advice, with its profile and latency target."""
+
+    workload: str
+    profile: JobProfile | None  # on the whole device, or its largest slice; None where there is none
+    slice_profiles: Mapping[str, JobProfile] = field(default_factory=dict)  # on slices of it, by their device type
+    latency_target_s: float = NAN  # that one step may take
+
+    @property
+    def step_time_s(self) -> float:
+        """Time of one step alone on the whole device; NaN where unknown."""
+        return NAN if self.profile is None else self.profile.step_time_s
+
+    @property
+    def slowdown_cap(self) -> float:
+        """Return the slowdown at which it just keeps its latency target; infinite without a target."""
+        return np.inf if np.isnan(self.latency_target_s) else self.latency_target_s / self.step_time_s
+
+
+def slowdown_scenarios(median: float, lower: float, upper: float) -> Floats:
+    """float64[s] of equally likely slowdowns, ascending: log-normal on each side of the median.
+
+    `lower` and `upper` are the 5 and 95 % quantiles.
+    """
+    below, above = np.log(median / lower) / _SCORE_95, np.log(upper / median) / _SCORE_95
+    return np.asarray(median * np.exp(np.where(_SCORES < 0, below, above) * _SCORES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +156,6 @@ def _value(job: JobToAdvise, found: SliceSlowdown) -> float:
     return float(np.mean(np.where(slowdowns <= job.slowdown_cap, 1 / slowdowns, 0.0)))
 
 
-Floats = NDArray[np.float64]
 EVERY_MODE: OptionalSharingMode = ""  # what a job does alone says something of each
 GroupPredictor = Callable[[SharingMode], Prediction]
 """Sharing mode -> for every job its slowdown beside all others on the device, or an abstention with its reason."""

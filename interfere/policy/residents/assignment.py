@@ -21,7 +21,15 @@ from itertools import islice
 import numpy as np
 
 from interfere.matching.problem import WAITS, Ints
-from interfere.matching.rematching import Arrangement, RematchingProblem, rematch
+from interfere.matching.rematching import (
+    Arrangement,
+    Floats,
+    RematchableJobs,
+    RematchingProblem,
+    destinations,
+    rematch,
+    rematching_problem,
+)
 from interfere.policy.context import PlanningContext
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.residents.migration import (
@@ -36,7 +44,6 @@ from interfere.policy.residents.migration import (
     plan_preemptions,
     slowdowns_beside,
 )
-from interfere.policy.residents.rematching import Floats, RematchableJobs, destinations, rematching_problem
 from interfere.policy.rules.availability import availability_rule
 from interfere.records import NAN, ActionKind, Device, Job
 from interfere.time_budget import TimeBudget

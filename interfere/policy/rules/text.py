@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable
 
 from interfere.policy.rules.pair_rules import RuleGroup
-from interfere.policy.rules.quantity_text import format_bytes, format_demand, format_duration
-from interfere.records.rules import Rule, RuleKind
+from interfere.records.rules import MemoryBasis, MemoryDemand, Rule, RuleKind
 
-MS = 1e-3  # seconds
+GIB = float(2**30)
+HOUR_S, MINUTE_S, MS = 3600.0, 60.0, 1e-3  # seconds
 
 
 def render(rule: Rule) -> str:
@@ -32,6 +32,38 @@ def summary_rule(job_id: str, group: RuleGroup, refused_pairs: int) -> Rule:
         device_type=group.device_type,
         refused_pairs=refused_pairs,
     )
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Memory as people read it, in GiB."""
+    return f"{size_bytes / GIB:.3g} GiB"
+
+
+def format_duration(seconds: float) -> str:
+    """A time span as people read it, in seconds, minutes or hours."""
+    if abs(seconds) >= HOUR_S:
+        return f"{seconds / HOUR_S:.3g} h"
+    return f"{seconds / MINUTE_S:.3g} min" if abs(seconds) >= MINUTE_S else f"{seconds:.3g} s"
+
+
+def format_demand(demand: MemoryDemand) -> str:
+    """The memory that a job needs, and where that is known from unless it is a measured peak."""
+    if math.isnan(demand.needed_bytes):
+        return "unknown"
+    notes = _BASES[demand.basis]
+    if not math.isnan(demand.known_bytes):
+        known = _BASES[demand.known_basis]
+        notes += f", more than the {format_bytes(demand.known_bytes)}{f' ({known})' if known else ''} known"
+    return format_bytes(demand.needed_bytes) + (f" ({notes})" if notes else "")
+
+
+_BASES = {
+    MemoryBasis.PEAK: "",
+    MemoryBasis.GRANT: "grant",
+    MemoryBasis.WORKING_SET: "working set",
+    MemoryBasis.STATIC_TRACE: "static trace",
+    MemoryBasis.MEASURED_USE: "measured use",
+}
 
 
 def _device_name(rule: Rule) -> str:

@@ -45,9 +45,7 @@ def solve_decision(decision: DecisionProblem, start: Placement, budget: TimeBudg
 def checked(solution: Solution, start: Placement) -> tuple[Solution, tuple[str, ...]]:
     """Return the solution with the bounds that an independent check of its prices confirms, and the failed claims.
 
-    An illegal placement gives way to the one that the search started from, without bounds. Groups that are no columns
-    (`cutoffs`, `patterns`) are left out of the check, because pricing all of them takes longer than the search: there
-    the check refutes a wrong bound on the columns, and does not confirm the bound on the other groups.
+    An illegal placement gives way to the one that the search started from, without bounds.
     """
     broken = tuple(broken_limits(solution.problem, solution.placement))
     if broken:
@@ -55,8 +53,7 @@ def checked(solution: Solution, start: Placement) -> tuple[Solution, tuple[str, 
         floors = tuple(min(level.floor, value) for level, value in zip(solution.levels, values, strict=True))
         illegal = f"an illegal placement was replaced by the greedy one: {'; '.join(broken)}"
         return replace(solution, placement=start, values=values, lower_bounds=floors), (illegal,)
-    columns = replace(solution.problem, cutoffs=(), patterns=None)
-    found = verify_levels(columns, solution.levels, solution.placement, solution.certificates)
+    found = verify_levels(solution.problem, solution.levels, solution.placement, solution.certificates)
     if not found.problems:
         return solution, ()
     bounds = tuple(min(own, proved) for own, proved in zip(solution.lower_bounds, found.bounds, strict=True))

@@ -19,8 +19,13 @@ from typing import NamedTuple
 import numpy as np
 
 from interfere.matching.problem import WAITS
-from interfere.matching.rematching import Rematching, RematchingProblem
-from interfere.policy.residents.rematching import RematchableJobs, destinations, rematching_problem
+from interfere.matching.rematching import (
+    RematchableJobs,
+    Rematching,
+    RematchingProblem,
+    destinations,
+    rematching_problem,
+)
 from interfere.records import Device
 from interfere.records.limits import DEFAULT_MOVE_FACTOR
 from interfere.sim.cluster import Cluster, Decision, JobState, Scheduler, Start

@@ -12,7 +12,6 @@ from interfere.policy.answer.subproblem import subproblem_of
 from interfere.policy.context import ProfileLookup
 from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import all_grants, granule_account, running_grants
-from interfere.policy.ledger.overuse import latest_first
 from interfere.records import (
     Action,
     ActionKind,
@@ -38,6 +37,7 @@ from tests.policy.grant_cases import (
     device,
     free,
     job,
+    latest_first,
     refused,
     snapshot,
     window,

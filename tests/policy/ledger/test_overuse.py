@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.policy.ledger.overuse import GrantOveruse, find_overuse, find_overuses, jobs_to_end, latest_first
+from interfere.policy.ledger.overuse import GrantOveruse, find_overuse, find_overuses, jobs_to_end
 from interfere.policy.rules.text import render
 from interfere.records import NAN, Device, Grant, Job, Limits, MemoryUsage
+from tests.policy.grant_cases import latest_first
 
 GIB = 2.0**30
 JOB = Job(id="j", workload="w")

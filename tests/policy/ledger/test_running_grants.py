@@ -5,7 +5,6 @@ from dataclasses import replace
 from interfere.policy.context import ProfileLookup
 from interfere.policy.decide import ScopeDecision, decide
 from interfere.policy.ledger.grants import all_grants
-from interfere.policy.ledger.overuse import latest_first
 from interfere.policy.rules.memory import device_slots
 from interfere.records import (
     Action,
@@ -32,6 +31,7 @@ from tests.policy.grant_cases import (
     device,
     free,
     job,
+    latest_first,
     snapshot,
     window,
 )

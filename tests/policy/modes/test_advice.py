@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 
 from interfere.policy.modes.advice import advise
-from interfere.policy.modes.outlook import STEP_TIME_ERROR, GroupPredictor, best_assignment, even_partition, partitions
-from interfere.policy.modes.questions import JobToAdvise, slowdown_scenarios
+from interfere.policy.modes.outlook import (
+    STEP_TIME_ERROR,
+    GroupPredictor,
+    JobToAdvise,
+    best_assignment,
+    even_partition,
+    partitions,
+    slowdown_scenarios,
+)
 from interfere.records import JobProfile, Prediction, Source
 from interfere.records.mode_advice import (
     ModeAdvice,

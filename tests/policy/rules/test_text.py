@@ -3,8 +3,7 @@
 import pytest
 
 from interfere.policy.rules.pair_rules import RuleGroup
-from interfere.policy.rules.quantity_text import format_bytes, format_demand, format_duration
-from interfere.policy.rules.text import render, summary_rule
+from interfere.policy.rules.text import format_bytes, format_demand, format_duration, render, summary_rule
 from interfere.records import MemoryBasis, MemoryDemand, Rule, RuleKind
 
 GIB = 2.0**30
