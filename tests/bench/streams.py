@@ -464,6 +464,16 @@ def streams(case: str, seeds: Sequence[int], load: float, jobs: int) -> list[Str
     return [Stream.drawn(seed, world, devices, jobs=jobs, load=load, gangs=gangs, elastic=elastic) for seed in seeds]
 
 
+def told_factors(seed: int, jobs: int, error: float, off: float) -> np.ndarray | None:
+    """Factors on the remaining times that are told, the same for every policy: a tenth of them is `off` times as long
+    or as short; None where all are told as they are."""
+    if not error and off == 1.0:
+        return None
+    rng = np.random.default_rng(seed + 1000)
+    factors = rng.lognormal(0.0, error, jobs)
+    return factors * np.where(rng.random(jobs) < 0.1, rng.choice([off, 1 / off], jobs), 1.0)
+
+
 SERVED = {
     "auto": (ObjectiveKind.AUTO, True),
     "completion_time": (ObjectiveKind.COMPLETION_TIME, True),
@@ -484,7 +494,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--load", type=float, default=1.2)
     parser.add_argument("--jobs", type=int, default=120)
     parser.add_argument("--policies", default="")
-    parser.add_argument("--noise", type=float, default=0.0)
+    parser.add_argument("--noise", type=float, default=0.0, help="standard error of log remaining time")
+    parser.add_argument("--off", type=float, default=1.0, help="factor by which a tenth of the remaining times is off")
     parser.add_argument("--exact", action="store_true", help="the heuristics know the slowdowns that will happen")
     options = parser.parse_args(arguments)
     drawn = streams(options.case, range(options.first, options.first + options.seeds), options.load, options.jobs)
@@ -502,10 +513,7 @@ def main(arguments: Sequence[str]) -> None:
                 for name in names:
                     outcomes = []
                     for k, stream in enumerate(drawn):
-                        noise = None
-                        if options.noise:
-                            rng = np.random.default_rng(options.first + k + 1000)
-                            noise = rng.lognormal(0.0, options.noise, len(stream.length_s))
+                        noise = told_factors(options.first + k, len(stream.length_s), options.noise, options.off)
                         policy: Policy
                         if name in rivals:
                             policy = rivals[name]
