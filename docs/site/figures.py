@@ -28,7 +28,7 @@ from interfere.serving.server import start_server
 from interfere.timeline.kernel_schedulers import select_kernel_schedulers
 from interfere.timeline.mode_comparison import compare_sharing_modes, kernel_lanes, scenario_from_profiles
 
-_LAYERS = re.compile(r"^```layers [\w.]+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_LAYERS = re.compile(r"^```layers ([\w.]+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _BLOCK = re.compile(r"^```figure ([\w-]+)\n(.*?)\n```$", re.DOTALL | re.MULTILINE)
 _DEVICE = "cpu-core"
 NEW_JOB, ASKED = "vae-train-gang", "stream"  # a job of the table `core` that no model was trained on, and its neighbour
@@ -56,17 +56,18 @@ HIGH, LOW, SHOWN_S = "request-server", "stream", 0.06  # the two jobs of the fig
 
 def with_figures(markdown: str) -> str:
     """Return the Markdown text with its figures drawn: blocks that name one, and blocks of layers of packages."""
-    markdown = _LAYERS.sub(lambda block: layers_markup(block[1]), markdown)
+    markdown = _LAYERS.sub(lambda block: layers_markup(block[1], block[2]), markdown)
     return _BLOCK.sub(lambda block: figure_markup(block[1], " ".join(block[2].split())), markdown)
 
 
-def layers_markup(text: str) -> str:
-    """Return the layers of a package, one a line with a remark after two spaces, as rows of boxes."""
-    rows = []
+def layers_markup(package: str, text: str) -> str:
+    """Return the layers of a package, one a line with a remark after two spaces, as rows of boxes below its name."""
+    rows = [tag("p", tag("b", f"Layers inside {package}, from high to low"))]
     for line in text.splitlines():
         names, _, remark = line.partition("  ")
         boxes = (tag("span", name, class_="package") for name in names.split(" | "))
-        rows.append(tag("div", tag("div", *boxes), tag("div", remark.strip(), class_="dim"), class_="layer"))
+        pieces = (tag("code", piece) if k % 2 else piece for k, piece in enumerate(remark.strip().split("`")))
+        rows.append(tag("div", tag("div", *boxes), tag("div", *pieces, class_="dim"), class_="layer"))
     return f"{tag('div', *rows, class_='report layers', markdown='0')}\n"
 
 
@@ -149,7 +150,10 @@ def matching_with_bound() -> tuple[doc.Figure, ...]:
         doc.PlotRow(label="greedy", values=((), (doc.Estimate(greedy),))),
         doc.PlotRow(label="matching", values=((), (doc.Estimate(matching.cost),))),
     )
-    axis = doc.Axis(title="cost Σ (slowdown − 1) over all jobs", form=PLAIN, lines=((matching.lower_bound, "bound"),))
+    bound = matching.lower_bound
+    axis = doc.Axis(
+        title="cost Σ (slowdown − 1) over all jobs", form=PLAIN, low=0.9 * bound, lines=((bound, "lower bound"),)
+    )
     return (doc.RowPlot(title="Eight jobs of the table cpu on four devices", axis=axis, series=(tick, dot), rows=rows),)
 
 

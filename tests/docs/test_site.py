@@ -205,9 +205,10 @@ def test_the_plan_starts_every_job_once_and_no_device_has_more_than_two() -> Non
 
 
 def test_layers_are_drawn_as_boxes_with_their_remarks() -> None:
-    drawn = figures.with_figures("```layers x\na | b  what they are\nc\n```\n")
-    root = Tree(drawn).root
-    assert root.words.split() == ["a", "b", "what", "they", "are", "c"]
+    root = Tree(figures.with_figures("```layers x\na | b  what `they` are\nc\n```\n")).root
+    assert [box.text for box in root.all("span", "package")] == ["a", "b", "c"]
+    assert [piece.text for piece in root.all("code")] == ["they"]
+    assert "inside x" in root.words
     with pytest.raises(KeyError):
         figures.with_figures("```figure no-such-figure\nA caption.\n```")
 
