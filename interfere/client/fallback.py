@@ -148,4 +148,5 @@ def _may_start(job: Job, device: Device, limits: Limits) -> bool:
 
 
 def _reason(error: UnavailableError) -> str:
-    return f"policy server unavailable ({error.what})"
+    """Return why the caller answers for the server, without the details of the connection: they are in the error."""
+    return f"policy server unavailable: {error.what.partition(' (')[0]}"

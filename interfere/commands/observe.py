@@ -240,8 +240,16 @@ def _log_page(document: dict[str, Any]) -> list[Part]:
     table = text_table("", ("sequence", "stored", "what", "job", "about", "result", "why"), rows)
     online = dict(document["online"])
     relearning = "; the log is being learned again, this is from before" if online.pop("relearning") else ""
-    counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in online.items() if count)
+    counts = ", ".join(_known(name.replace("_", " "), value) for name, value in online.items() if value)
     return [table, Sentence(f"known here: {counts or 'nothing'}{relearning}")]
+
+
+def _known(name: str, value: int | list[str] | list[dict[str, Any]]) -> str:
+    """Return one field of the online state: a count with its name, or the names of what a list holds."""
+    if not isinstance(value, list):
+        return f"{value} {name}"
+    names = [each if isinstance(each, str) else str(next(iter(each.values()))) for each in value]
+    return f"{name}: {' '.join(names)}"
 
 
 def _send(observations: "Sequence[Observation]", target: str | None, *, as_json: bool) -> None:

@@ -6,7 +6,7 @@ import typer
 
 from interfere.commands.options import Target, connect, note_mistyped_workloads
 from interfere.commands.output import JsonFlag, emit
-from interfere.reports.document import text_table
+from interfere.reports.document import Items, Part, Sentence, text_table
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
@@ -48,14 +48,18 @@ def _print(query: "PairQuery", answer: "PairAnswer", *, as_json: bool) -> None:
     from interfere.wire.documents import pair_document
 
     document = pair_document(answer, [job.name for job in query.jobs])
-    rows = []
+    rows, reasons = [], []
     for row in document["predictions"]:
         interval = f"{row['lower']:.2f} – {row['upper']:.2f}"
         numbers = ("–", "–") if row["reason"] else (f"{row['slowdown']:.2f} ×", interval)
         neighbours = ", ".join((row["neighbour"], *row["further"]))
-        rows.append((row["victim"], neighbours, *numbers, row["source"], row["reason"]))
-    table = text_table("", ("victim", "beside", "slowdown", "interval", "source", "why not"), rows)
-    emit(document, [table], as_json=as_json)
+        rows.append((row["victim"], neighbours, *numbers, row["source"]))
+        if row["reason"]:
+            reasons.append(f"{row['victim']} beside {neighbours}: {row['reason']}")
+    parts: list[Part] = [text_table("", ("victim", "beside", "slowdown", "interval", "source"), rows)]
+    if reasons:
+        parts += [Sentence("No prediction:"), Items(tuple(reasons))]
+    emit(document, parts, as_json=as_json)
 
 
 def _query(

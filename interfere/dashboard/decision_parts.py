@@ -14,6 +14,7 @@ from interfere.records import (
     ScopeState,
 )
 from interfere.reports.document import Items, Link, Part, Sentence, Table, text_table
+from interfere.reports.numbers import count_noun
 
 MAX_CONTRIBUTIONS = 5  # of one prediction on the screen; --json has all
 _PRINTED_UNITS = {"bytes": (2**30, "GiB"), "FLOP": (1e9, "GFLOP"), "s": (1e-3, "ms"), "share": (1.0, "")}
@@ -105,7 +106,8 @@ def explanation_parts(explanation: Explanation) -> list[Part]:
             Sentence(f"{explanation.left_out} more choices were left out: there was no time to solve for them.")
         )
     if explanation.refused:
-        refused = f"Not allowed: {explanation.refused_total} choices of partner and kind of device, for example"
+        choices = count_noun(explanation.refused_total, "choice")
+        refused = f"Not allowed: {choices} of partner and kind of device, for example"
         items = tuple(f"{_refused_choice(refusal)}: {refusal.reason}" for refusal in explanation.refused)
         parts += [Sentence(refused), Items(items)]
     return parts

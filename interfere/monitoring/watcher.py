@@ -19,6 +19,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -264,7 +265,8 @@ def watch(watcher: Watcher, stop: threading.Event) -> None:
 def describe(report: CellReport) -> str:
     """Return what was reported for a cell as a line of text."""
     results = ", ".join(f"{count} {name}" for name, count in sorted(report.results.items())) or "no observations"
-    text = f"until {report.end_s:.0f}: {report.windows} windows, {report.shared_windows} shared; {results}"
+    until = datetime.fromtimestamp(report.end_s, UTC).strftime("%F %T")
+    text = f"until {until} UTC: {report.windows} windows, {report.shared_windows} shared; {results}"
     text += f"; {report.profiles} profiles" if report.profiles else ""
     return text + (f"; {report.hint}" if report.hint else "")
 

@@ -42,7 +42,8 @@ def test_jobs_start_alone_where_they_fit(nobody: str) -> None:
             (ActionKind.START_ALONE, "small"),
             (ActionKind.WAIT, ""),
         ]
-        assert all("policy server unavailable" in action.reason for action in plan.actions)
+        said = "policy server unavailable: the policy server does not answer"
+        assert [action.reason for action in plan.actions] == [f"{said}; a device is free"] * 2 + [said]
         assert plan.greedy_waiting == 1
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -218,6 +219,14 @@ def test_a_workload_never_alone_is_predicted_or_unknown_and_said_to_be() -> None
     page = audit_page(got, "test")
     assert "unknown" in page
     assert "predicted from other pairs" in page
+
+
+def test_a_cost_that_nobody_measured_is_unknown_and_not_nothing() -> None:
+    """Neither the whole site's cost, nor that of a workload whose every company is unknown, is told as 0 hours."""
+    never_alone = [episode("a", ("b",), f"a{k}", 10.0) for k in range(3)]
+    got = report_of(never_alone, {("a", "b"): 5.0, ("a",): 1.0, ("b",): 1.0})
+    assert wording.total(got) == "What sharing cost is unknown for all 10.0\u00a0h of jobs in company."
+    assert not re.search("\\b0\\.0\\s*h", audit_page(got, "test"))
 
 
 def estimate(victim: str, neighbour: str, slowdown: float) -> SlowdownEstimate:

@@ -230,6 +230,8 @@ def test_the_log_is_looked_at_and_rolled_back(served: dict[str, Any], folder: Pa
     assert seen.returncode == 0
     assert f"to {end}: to try it" in seen.stdout
     assert "known here" in seen.stdout
+    assert "reporters: " in seen.stdout
+    assert "{" not in seen.stdout.partition("known here")[2]
     past = interfere("observe", "log", "--at", "999", "--target", served["address"], cwd=folder)
     assert past.returncode == 1
     assert "the log ends at" in past.stderr
@@ -300,7 +302,7 @@ def test_tables_for_people(served: dict[str, Any], folder: Path) -> None:
     strange = interfere("predict", "--victim", "[/x]", "--neighbour", "[red]", cwd=folder, **environ)
     assert strange.returncode == 0
     assert "[/x]" in strange.stdout
-    assert "[red]" in strange.stdout
+    assert "[/x] beside [red]: no profile of workload" in " ".join(strange.stdout.split())
 
 
 @pytest.mark.parametrize(

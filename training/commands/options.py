@@ -31,6 +31,10 @@ Champion = Annotated[
         show_default=False,
     ),
 ]
+Models = Annotated[
+    str,
+    typer.Option("--models", help="Compare only these, comma-separated. Default: all.", show_default=False),
+]
 Workers = Annotated[int, typer.Option("--workers", min=1, help="Processes that work at the same time.")]
 EngineName = Annotated[
     str,

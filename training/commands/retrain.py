@@ -7,7 +7,7 @@ import typer
 
 from interfere.commands.options import DEFAULT_WORK, StoreFile, Work
 from interfere.commands.output import JsonFlag, emit, keeps_when_interrupted, progress_note
-from interfere.training.commands.options import Champion, Data, Groups, Seed, Tracking
+from interfere.training.commands.options import Champion, Data, Groups, Models, Seed, Tracking
 
 if TYPE_CHECKING:
     from interfere.training.retrain import RetrainResult
@@ -26,6 +26,7 @@ def retrain(
     seed: Seed = 0,
     groups: Groups = None,
     champion: Champion = "",
+    models: Models = "",
     tracking: Tracking = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing: check, and print what would be done, and why.")
@@ -44,6 +45,7 @@ def retrain(
     from interfere.config import load_settings
     from interfere.predict.manifest import published_version
     from interfere.training.dataset import find_table_folders
+    from interfere.training.models.catalogue import select_models
     from interfere.training.retrain import EXIT_BUSY, EXIT_STATUS, BusyError
     from interfere.training.retrain import retrain as retrain_models
 
@@ -57,6 +59,7 @@ def retrain(
             groups=find_table_folders(groups or (), settings.work),
             tracking=tracking,
             champion=champion,
+            models={model.name: model for model in select_models(models)},
             dry_run=dry_run,
             report=progress_note,
         )
@@ -72,7 +75,8 @@ def retrain(
     if result.folder:
         document["server"] = served_note(settings.target, published_version(result.folder), result.folder)
         progress_note(document["server"])
-    emit(document, f"{result.outcome.value}: {result.reason}{folder}", as_json=as_json)
+    verdict = f"{result.outcome.value}: {result.reason.removeprefix('refused: ')}"  # a refusal says so itself
+    emit(document, verdict + folder, as_json=as_json)
     raise typer.Exit(EXIT_STATUS[result.outcome])
 
 

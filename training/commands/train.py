@@ -14,6 +14,7 @@ from interfere.training.commands.options import (
     Data,
     EngineName,
     Groups,
+    Models,
     Seed,
     Tracking,
     Workers,
@@ -37,9 +38,7 @@ def train(
     work: Work = DEFAULT_WORK,
     seed: Seed = 0,
     champion: Champion = "",
-    models: Annotated[
-        str, typer.Option(help="Compare only these, comma-separated. Default: all.", show_default=False)
-    ] = "",
+    models: Models = "",
     settings: Annotated[
         list[str] | None,
         typer.Option(

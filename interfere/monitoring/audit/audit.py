@@ -50,6 +50,11 @@ class WorkloadCost:
         """Whether the rate varies so much beside the same neighbours that load or input confounds the slowdowns."""
         return self.noise_sd > LOAD_SD
 
+    @property
+    def is_any_known(self) -> bool:
+        """Whether the cost of some of its hours in company is known, or it never had company."""
+        return self.unknown_hours < self.shared_hours or self.shared_hours == 0
+
     def facts(self) -> dict[str, Any]:
         """Return all figures as a mapping for programs."""
         return {each.name: getattr(self, each.name) for each in fields(self)} | {"moved_by_load": self.moved_by_load}

@@ -117,10 +117,11 @@ def _key_figures(report: AuditReport, match: MatchReplay | None) -> doc.Tiles:
     apart = [each for each in report.separations if each.is_certain]
     share, every = report.shared_hours / report.busy_hours if report.busy_hours else math.nan, len(report.pairs)
 
+    lost = report.lost_hours if _is_any_cost_known(report) else DASH
     by_apart = apart[-1].total.gain / report.weeks if apart else DASH
     by_match = match.change.gain / match.weeks if match else DASH
     tiles: tuple[tuple[float | str, NumberFormat | None, str, str], ...] = (
-        (report.lost_hours, JOB_HOURS, "of progress lost by sharing", "job-hours, measured and predicted"),
+        (lost, JOB_HOURS, "of progress lost by sharing", "job-hours, measured and predicted"),
         (share, percent(), "of busy device time was shared", hours(report.shared_hours)),
         (f"{known} of {every}", None, "pairs measured both ways", f"{report.windows:,} windows"),
         (f"{separate} of {every}", None, "pairs faster one after the other", "by the ends of both intervals"),
@@ -219,9 +220,9 @@ def _workloads(report: AuditReport) -> Section:
         Column("jobs", COUNT, of="jobs"),
         Column("alone", JOB_HOURS, of="alone_hours"),
         Column("shared", JOB_HOURS, of="shared_hours"),
-        Column("lost", JOB_HOURS, of="lost_hours"),
-        Column("at least", JOB_HOURS, of="lost_lower"),
-        Column("at most", JOB_HOURS, of="lost_upper"),
+        Column("lost", JOB_HOURS, of=lambda cost: cost.lost_hours if cost.is_any_known else None),
+        Column("at least", JOB_HOURS, of=lambda cost: cost.lost_lower if cost.is_any_known else None),
+        Column("at most", JOB_HOURS, of=lambda cost: cost.lost_upper if cost.is_any_known else None),
         Column("cost unknown", JOB_HOURS, of=lambda cost: cost.unknown_hours or None),
     )
     title = "What each workload lost"
@@ -340,8 +341,14 @@ def total(report: AuditReport) -> str:
     """Return a sentence with the total cost of sharing and its bounds."""
     low, high = sum(each.lost_lower for each in report.workloads), sum(each.lost_upper for each in report.workloads)
     unknown = sum(each.unknown_hours for each in report.workloads)
+    if unknown > 0 and not _is_any_cost_known(report):
+        return f"What sharing cost is unknown for all {hours(unknown)} of jobs in company."
     text = f"Sharing cost {hours(report.lost_hours)} of jobs' progress, between {hours(low)} and {hours(high)}."
     return text + (f" For another {hours(unknown)} of jobs in company the cost is unknown." if unknown > 0 else "")
+
+
+def _is_any_cost_known(report: AuditReport) -> bool:
+    return any(each.is_any_known for each in report.workloads if each.shared_hours > 0)
 
 
 def interval(side: VictimCost) -> str:
