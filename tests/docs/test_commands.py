@@ -1,16 +1,23 @@
-"""Every command line in README and docs is one that the program takes: its commands and options exist."""
+"""Every command line in README and docs is one that the program takes; what needs no more than a server is run."""
 
 import importlib
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import click
 import pytest
 import typer
 
-from tests.docs.architecture_page import ROOT
+from interfere.cli import main
+from interfere.client import PolicyClient
+from interfere.config import SHIPPED_MODEL, Settings
+from interfere.serving.calls.tokens import LocalTokens
+from interfere.serving.server import start_server
+from tests.docs.typed_pages import ROOT, blocks_of
+from tests.waiting import PATIENCE_S
 
 PAGES = (
     "README.md",
@@ -28,13 +35,67 @@ PAGES = (
     "docs/release.md",
     "CONTRIBUTING.md",
 )
+# Run as they stand, in this order, in an empty folder beside a server of the shipped model.
+RUN = (
+    "interfere match --example",
+    "interfere predict --victim gemm --neighbour stream --json",
+    "interfere advise --jobs gemm,stream",
+    "interfere probe gemm --count 2",
+    "interfere models list",
+    "interfere profiles list",
+    "interfere scopes list",
+    "interfere grants",
+    "interfere observe log",
+    "interfere observe losses",
+    "interfere observe reporters",
+    "interfere store check",
+    "interfere store backup saved.tar",
+    "interfere timeline gpt-decode gemm --out page",
+    "interfere data sources",
+    "interfere data template sheets --job resnet --job bert --device-type a100-80gb --mode mps",
+)
+# The first words of all others, and why they are not run here.
+NOT_RUN: Mapping[str, str] = {
+    "serve": "answers until it is stopped: typed in docs/tutorials",
+    "match gpu": "needs a server of the GPU model: tests/serving/models/test_gpu_model.py",
+    "explain": "names a decision: typed in docs/tutorials/scheduler.md",
+    "dashboard": "serves pages until it is stopped: tests/serving/test_dashboard.py",
+    "ui": "serves pages until it is stopped: tests/training/publishing/test_mlflow_ui.py",
+    "advise": "names jobs and a device type of the reader",
+    "probe": "the line without --count says the same",
+    "profile": "measures for minutes, or a program of the reader: tests/profiling",
+    "onboard": "measures for half an hour: tests/training/onboarding",
+    "run": "starts a program of the reader: tests/sharing/test_run.py, tests/serving/adapters/node",
+    "slurm": "needs Slurm: tests/serving/adapters/slurm",
+    "kubernetes": "needs a cluster: tests/serving/adapters/kubernetes",
+    "replay": "needs an imported trace: tests/study",
+    "whatif": "needs an imported trace: tests/study",
+    "study": "needs an imported trace: tests/examples/test_study.py",
+    "audit": "needs a Prometheus: typed in docs/tutorials/monitoring.md",
+    "watch": "needs a Prometheus: typed in docs/tutorials/monitoring.md",
+    "train": "minutes, or a table of the reader: typed in docs/tutorials/mlops.md",
+    "retrain": "a table of the reader: typed in docs/tutorials/mlops.md",
+    "promote": "needs a trained workspace: typed in docs/tutorials/mlops.md",
+    "evaluate": "minutes, or a table or model of the reader: typed in docs/tutorials/researcher.md",
+    "tune": "hundreds of trainings: tests/training/test_tuning.py",
+    "work": "waits for tasks: tests/study/test_engines.py",
+    "data": "a file or table of the reader, or the network: tests/data, tests/commands/data",
+    "profiles register": "a sheet of the reader: typed in docs/tutorials/scheduler.md",
+    "scopes": "a scope of the reader: tests/serving/test_commands.py",
+    "callers": "a file of the server's tokens: tests/serving/calls",
+    "models": "the operator's own models: tests/serving/models",
+    "store copy": "needs PostgreSQL: tests/store",
+    "agent": "needs its settings file: tests/serving/adapters/node",
+    "advise-copies": "needs a public table: tests/commands",
+}
 
 
 def command_lines() -> Iterator[tuple[str, str]]:
     """(page, line) of everything in a shell block that starts with `interfere`."""
     for name in PAGES:
-        for block in re.findall(r"```bash\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.DOTALL):
-            yield from ((name, line) for line in block.splitlines() if line.startswith("interfere "))
+        for block in blocks_of(name):
+            lines = block.text.splitlines() if block.language == "bash" else ()
+            yield from ((name, line) for line in lines if line.startswith("interfere "))
 
 
 def find_command(words: list[str]) -> tuple[click.Command, list[str]]:
@@ -48,6 +109,11 @@ def find_command(words: list[str]) -> tuple[click.Command, list[str]]:
     return command, rest
 
 
+def without_remark(line: str) -> str:
+    """The line without the remark that explains it."""
+    return line.partition(" #")[0].strip()
+
+
 @pytest.mark.parametrize(("name", "line"), list(command_lines()))
 def test_a_documented_command_line_is_parsed(name: str, line: str) -> None:
     command, arguments = find_command(shlex.split(line, comments=True)[1:])
@@ -56,10 +122,50 @@ def test_a_documented_command_line_is_parsed(name: str, line: str) -> None:
     assert unread == []
 
 
+def test_the_documented_lines_that_need_no_more_than_a_server_are_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    server = start_server(Settings(model=SHIPPED_MODEL, work=Path("interfere-work"), port=0), LocalTokens())
+    monkeypatch.setenv("INTERFERE_TARGET", server.address)
+    monkeypatch.setenv("INTERFERE_TIMEOUT_S", f"{PATIENCE_S:g}")
+    with PolicyClient(server.address) as client:
+        client.wait_ready(PATIENCE_S)
+    failed = {}
+    try:
+        for line in RUN:
+            status: object = None
+            try:
+                main(shlex.split(line)[1:])
+            except SystemExit as end:
+                status = end.code
+            printed = capfd.readouterr()
+            if status not in (None, 0) or not (printed.out + printed.err).strip():
+                failed[line] = (status, printed.err[-500:])
+    finally:
+        server.stop()
+    assert failed == {}
+
+
+def test_every_documented_line_is_run_or_has_a_reason_why_not() -> None:
+    lines = {without_remark(line) for _, line in command_lines()}
+    assert set(RUN) - lines == set(), "run here, and no longer documented"
+    others = {line: [words for words in NOT_RUN if f"{line} ".startswith(f"interfere {words} ")] for line in lines}
+    assert [line for line, reasons in others.items() if line not in RUN and not reasons] == []
+    used = {max(reasons, key=len) for line, reasons in others.items() if reasons and line not in RUN}
+    assert set(NOT_RUN) - used == set(), "reasons that no documented line needs"
+
+
+def test_the_tests_that_the_reasons_name_exist() -> None:
+    named = {path for reason in NOT_RUN.values() for path in re.findall(r"(?:tests|docs)/[\w./-]*\w", reason)}
+    assert len(named) > 15
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_make_target_in_the_text_exists(page: str) -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     text = (ROOT / page).read_text(encoding="utf-8")
-    blocks = "".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL))
+    blocks = "".join(block.text for block in blocks_of(page) if block.language == "bash")
     named = {*re.findall(r"`make ([a-z]+)", text), *re.findall(r"^make ([a-z]+)", blocks, re.MULTILINE)}
     assert named - targets == set()
