@@ -22,6 +22,7 @@ from interfere.features.pair import FeatureEncoder
 from interfere.file_writing import write_text
 from interfere.records import JobProfile
 from interfere.records.documents import to_document
+from interfere.reports.numbers import count_noun
 from interfere.store.observed_table import DomainChange, LoggedWindow, logged_windows, observed_table
 from interfere.store.store import StoreAddress, open_store
 from interfere.strict_json import json_value
@@ -252,7 +253,7 @@ def _summary(source: SourceTables, observed: ObservedMeasurements) -> str:
     rows = f"{observed.pairs} observed pairs"
     if observed.group_rows:
         rows += f" and {observed.group_rows} rows of groups of three and more"
-    return f"{len(source.tables)} base tables; {rows} from {observed.windows} windows{omitted}"
+    return f"{count_noun(len(source.tables), 'base table')}; {rows} from {observed.windows} windows{omitted}"
 
 
 def _inputs_digest(

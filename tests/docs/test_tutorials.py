@@ -56,7 +56,7 @@ def test_a_model_of_ones_own_stands_beside_ours_with_its_rows_in_pandas(tmp_path
     assert len(rows[(rows["model"] == "my_models:Forest") & (rows["split"] == "pair")]) == 256
 
 
-def test_a_model_is_trained_promoted_served_retrained_refused_and_rolled_back(tmp_path: Path) -> None:
+def test_a_model_is_trained_served_retrained_and_rolled_back(tmp_path: Path) -> None:
     done = typed("mlops.md", tmp_path)
     work = tmp_path / "interfere-work"
     with mlflow_connection(work) as mlflow:
