@@ -3,6 +3,7 @@
 import importlib
 import re
 import shlex
+import subprocess
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -33,7 +34,10 @@ PAGES = (
     "docs/troubleshooting.md",
     "docs/faq.md",
     "docs/release.md",
+    "docs/index.md",
+    "examples/scheduler_loop/README.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
 )
 # Run as they stand, in this order, in an empty folder beside a server of the shipped model.
 RUN = (
@@ -90,12 +94,41 @@ NOT_RUN: Mapping[str, str] = {
 }
 
 
+# Other programs that stand at the beginning of a documented line, and why these lines are not run here.
+OTHER_PROGRAMS: Mapping[str, str] = {
+    ".ci/run": "runs these tests",
+    "apt-get": "installs packages",
+    "cat": "writes a file of the lines after it: typed in docs/tutorials",
+    "createdb": "needs PostgreSQL: tests/store",
+    "curl": "needs a Prometheus: typed in docs/tutorials/monitoring.md",
+    "docker": "publishes a release: tests/deploy",
+    "gh": "publishes a release",
+    "git": "publishes a release",
+    "go": "run by tests/examples/test_scheduler_loop.py",
+    "helm": "publishes a release: tests/deploy",
+    "make": "the targets exist, as checked below; .ci/run runs check, test and journeys",
+    "mkdir": "makes a folder for the programs in examples/scheduler_loop: tests/examples/test_scheduler_loop.py",
+    "node": "run by tests/examples/test_scheduler_loop.py",
+    "pip": "installs a package of the reader: tests/docs/test_extending.py",
+    "pytest": "tests a package of the reader: tests/docs/test_extending.py",
+    "python": "a program of the reader: typed in docs/tutorials/researcher.md, tests/examples",
+}
+
+
 def command_lines() -> Iterator[tuple[str, str]]:
     """(page, line) of everything in a shell block that starts with `interfere`."""
+    yield from ((name, line) for name, line in shell_lines() if line.startswith("interfere "))
+
+
+def shell_lines() -> Iterator[tuple[str, str]]:
+    """(page, line) of every command in a shell block, without variables before it and the file that it writes."""
     for name in PAGES:
         for block in blocks_of(name):
-            lines = block.text.splitlines() if block.language == "bash" else ()
-            yield from ((name, line) for line in lines if line.startswith("interfere "))
+            text = re.sub(r"^(.*<<\s*'?(\w+)'?)\n.*?\n\2$", r"\1", block.text, flags=re.DOTALL | re.MULTILINE)
+            lines = text.replace("\\\n", "").splitlines() if block.language == "bash" else ()
+            for line in lines:
+                command = re.sub(r"^(?:\w+=(?:\$\(.*?\)|\S*) )+|^export .*|^\.venv/bin/|^#.*", "", line.strip())
+                yield from [(name, command)] if command else []
 
 
 def find_command(words: list[str]) -> tuple[click.Command, list[str]]:
@@ -156,8 +189,24 @@ def test_every_documented_line_is_run_or_has_a_reason_why_not() -> None:
     assert set(NOT_RUN) - used == set(), "reasons that no documented line needs"
 
 
+def test_every_documented_program_is_ours_or_has_a_reason_why_its_lines_are_not_run() -> None:
+    others = {line.split()[0] for _, line in shell_lines() if not line.startswith("interfere ")}
+    assert others == set(OTHER_PROGRAMS)
+
+
+def test_every_page_with_shell_blocks_is_read() -> None:
+    tracked = subprocess.run(["git", "ls-files", "*.md"], capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    pages = [page for page in tracked.split() if not page.startswith("docs/tutorials/")]
+    shell = ("bash", "sh", "shell", "console")
+    assert {page for page in pages if any(block.language in shell for block in blocks_of(page))} <= set(PAGES)
+
+
 def test_the_tests_that_the_reasons_name_exist() -> None:
-    named = {path for reason in NOT_RUN.values() for path in re.findall(r"(?:tests|docs)/[\w./-]*\w", reason)}
+    named = {
+        path
+        for reason in [*NOT_RUN.values(), *OTHER_PROGRAMS.values()]
+        for path in re.findall(r"(?:tests|docs)/[\w./-]*\w", reason)
+    }
     assert len(named) > 15
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
