@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 
-from tests.predict.online.belief_streams import LIES, ODD_JOBS, Stream, run_stream
+from tests.predict.online.belief_streams import COPIES, LIES, ODD_JOBS, SUBTLE_LIES, Stream, run_stream
 
 WINDOWS, NOISE = 1000, 0.05
 
@@ -23,7 +23,7 @@ def error(seeds: range, **kind: object) -> tuple[float, float]:
 def main(seeds: range) -> None:
     """Print the table."""
     cases: dict[str, dict[str, object]] = {"none": {}}
-    cases |= {lie: {"lie": lie, "liars": (0,)} for lie in (*LIES, ODD_JOBS)}
+    cases |= {lie: {"lie": lie, "liars": (0,)} for lie in (*LIES, *SUBTLE_LIES, ODD_JOBS, COPIES)}
     cases |= {
         "times 2, first": {"lie": "times 2", "liars": (0,), "liar_first": 100},
         "two of eight": {"lie": "times 2", "liars": (0, 1), "reporters": 8},
@@ -32,7 +32,7 @@ def main(seeds: range) -> None:
         print("site drifted" if drifted else "site as measured")
         for name, case in cases.items():
             found, outliers = error(seeds, shared=True, drifted=drifted, **case)
-            print(f"  {name:16} error {found:.4f}, honest windows told as outliers {outliers:.3f}", flush=True)
+            print(f"  {name:21} error {found:.4f}, honest windows told as outliers {outliers:.3f}", flush=True)
         print(f"  one reporter a job: {error(seeds, drifted=drifted)[0]:.4f}", flush=True)
 
 

@@ -8,9 +8,10 @@ Nuisances are what later windows of the same reporter or device are corrected by
 
     reporter + reporter × job + reporter × time + device + device × time
 
-Effects of a reporter exist for a job only where two reporters saw it, and effects of a device where it ran on two:
-elsewhere nobody can tell them from the job's. The priors of the answers are what was believed before the first window
-(the anchor). Law: the terms are a function of the anchor and the windows.
+Effects of a reporter exist for a job where two reporters saw it, and effects of a device where it ran on two: elsewhere
+nobody can tell them from the job's. Where that holds for most jobs of a reporter or device, its effect is known from
+these and counts for its other jobs too. The priors of the answers are what was believed before the first window (the
+anchor). Law: the terms are a function of the anchor and the windows.
 """
 
 import math
@@ -229,8 +230,8 @@ def nuisance_terms(observations: Sequence[PairObservation], noise_var: float) ->
     terms = []
     for kind in ("reporter", "device"):
         sources = [getattr(each, kind) for each in observations]
-        shared = seen_by_two(observations, kind)
-        names = [name if ok else None for name, ok in zip(sources, shared, strict=True)]
+        seen, compared = seen_by_two(observations, kind), compared_sources(observations, kind)
+        names = [name if ok or name in compared else None for name, ok in zip(sources, seen, strict=True)]
         source_of, labels = _codes(names)
         if not labels:
             continue
@@ -241,7 +242,7 @@ def nuisance_terms(observations: Sequence[PairObservation], noise_var: float) ->
         terms.append(_nuisance_term(f"{kind} and time", time_of, times))
         if kind == "reporter":
             job_of, jobs = _codes(
-                [name and (name, each.victim[0]) for name, each in zip(names, observations, strict=True)]
+                [(each.reporter, each.victim[0]) if ok else None for each, ok in zip(observations, seen, strict=True)]
             )
             far = _surprise(deviations, job_of, np.full(len(jobs), NUISANCE_SD**2 + noise_var), least_rows=2)
             terms.append(_nuisance_term(f"{kind} and job", job_of, jobs, far))
@@ -271,6 +272,15 @@ def seen_by_two(observations: Sequence[PairObservation], kind: str) -> list[bool
         if name := getattr(each, kind):
             by_victim.setdefault(each.victim, set()).add(name)
     return [bool(getattr(each, kind)) and len(by_victim.get(each.victim, ())) > 1 for each in observations]
+
+
+def compared_sources(observations: Sequence[PairObservation], kind: str) -> frozenset[str]:
+    """Return the reporters, or the devices (`kind`), at least half of whose jobs others saw too."""
+    jobs: dict[str, dict[WorkloadKey, bool]] = {}
+    for each, ok in zip(observations, seen_by_two(observations, kind), strict=True):
+        if name := getattr(each, kind):
+            jobs.setdefault(name, {})[each.victim] = ok
+    return frozenset(name for name, seen in jobs.items() if any(seen.values()) and 2 * sum(seen.values()) >= len(seen))
 
 
 def first_noise(rows: Rows, victims: Ints, sources: Ints, *, is_usual_known: bool) -> Floats:

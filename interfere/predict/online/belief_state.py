@@ -157,18 +157,20 @@ class NuisanceEffects:
     devices_lately: Mapping[str, NuisanceEffect] = field(default_factory=dict)
     seen_by_two: frozenset[str] = frozenset()  # workloads that at least two reporters saw
     on_two_devices: frozenset[str] = frozenset()
+    compared_reporters: frozenset[str] = frozenset()  # whose effects are known from most of their jobs
+    compared_devices: frozenset[str] = frozenset()
 
     def of(self, observation: PairObservation) -> NuisanceEffect:
-        """Return what a window's reporter and device add to it; nothing where nobody else saw the job."""
+        """Return what a window's reporter and device add to it; nothing where they were compared with nobody."""
         workload, mean, variance = observation.victim[0], 0.0, 0.0
         found = []
-        if workload in self.seen_by_two:
+        if workload in self.seen_by_two or observation.reporter in self.compared_reporters:
             found += [
                 self.reporters.get(observation.reporter, NO_EFFECT),
                 self.reporter_jobs.get((observation.reporter, workload), NO_EFFECT),
                 self.reporters_lately.get(observation.reporter, NO_EFFECT),
             ]
-        if workload in self.on_two_devices:
+        if workload in self.on_two_devices or observation.device in self.compared_devices:
             found += [
                 self.devices.get(observation.device, NO_EFFECT),
                 self.devices_lately.get(observation.device, NO_EFFECT),

@@ -36,7 +36,7 @@ from interfere.records import Progress
 from interfere.records.documents import from_json, to_json
 from interfere.sharing_modes import parse_sharing_mode
 
-FORMAT = 9  # raised whenever learning or this layout changes: states of an older format are then ignored
+FORMAT = 10  # raised whenever learning or this layout changes: states of an older format are then ignored
 _BASIS = ("victims", "neighbours", "log_predicted")  # fields of `PairPoints`
 _NUISANCES = (
     "reporters",
@@ -45,7 +45,7 @@ _NUISANCES = (
     "devices",
     "devices_lately",
 )  # fields of `NuisanceEffects`
-_NUISANCE_JOBS = ("seen_by_two", "on_two_devices")
+_NUISANCE_SETS = ("seen_by_two", "on_two_devices", "compared_reporters", "compared_devices")
 _POSTERIOR = ("inverse", "mean", "covariance")  # the others of `DeviceBelief`
 _COUNTS = (
     "observation_count",
@@ -224,7 +224,7 @@ def _nuisance_document(effects: NuisanceEffects) -> dict[str, Any]:
     document: dict[str, Any] = {
         name: [[label, astuple(effect)] for label, effect in getattr(effects, name).items()] for name in _NUISANCES
     }
-    return document | {name: sorted(getattr(effects, name)) for name in _NUISANCE_JOBS}
+    return document | {name: sorted(getattr(effects, name)) for name in _NUISANCE_SETS}
 
 
 def _nuisances_from_document(document: dict[str, Any]) -> NuisanceEffects:
@@ -235,7 +235,7 @@ def _nuisances_from_document(document: dict[str, Any]) -> NuisanceEffects:
         }
         for name in _NUISANCES
     }
-    return NuisanceEffects(**values | {name: frozenset(document[name]) for name in _NUISANCE_JOBS})
+    return NuisanceEffects(**values | {name: frozenset(document[name]) for name in _NUISANCE_SETS})
 
 
 def _domain_from_document(document: dict[str, Any]) -> DomainBelief:

@@ -24,6 +24,12 @@ LIES: dict[str, Callable[[int, float], float]] = {
     "growing 2": lambda k, progress: math.log(2.0) * progress,
 }
 ODD_JOBS = "odd jobs 2"  # doubled, but only of every second job
+# Lies that are hard to see in a single window.
+SUBTLE_LIES: dict[str, Callable[[int, float], float]] = {
+    "clock 1.1": lambda k, progress: math.log(1.1),  # a clock that runs a tenth too fast
+    "slow 2": lambda k, progress: math.log(2.0) * max(2.0 * progress - 1.0, 0.0),  # honest at first, then ever more
+}
+COPIES = "copies, then times 2"  # sends back what the server believes for half of the stream, then doubles the truth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +124,13 @@ def run_stream(stream: Stream) -> StreamResult:
         if stream.shared:
             reporter = 0 if k < stream.liar_first else int(rng.integers(stream.reporters))
         result.is_lie.append(reporter in stream.liars)
+        progress = k / stream.windows
         if reporter in stream.liars and stream.lie == ODD_JOBS:
             observed += math.log(2.0) * (victim % 2)
+        elif reporter in stream.liars and stream.lie == COPIES:
+            observed = result.predicted(victim, neighbour) if progress < 0.5 else observed + math.log(2.0)
         elif reporter in stream.liars:
-            observed += LIES[stream.lie](int(counts[victim]), k / stream.windows)
+            observed += (LIES | SUBTLE_LIES)[stream.lie](int(counts[victim]), progress)
         counts[victim] += 1
         observed = min(max(observed, math.log(0.2)), math.log(100.0))
         name = f"r{reporter}" if stream.named else ""

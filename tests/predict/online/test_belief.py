@@ -10,7 +10,17 @@ from interfere.predict.online.belief import Belief
 from interfere.predict.online.belief_state import BeliefState
 from interfere.predict.online.change_points import JobHistory
 from interfere.predict.online.prior import default_prior
-from tests.predict.online.belief_streams import DOMAIN, LIES, ODD_JOBS, Stream, observation, run_stream, run_upgrade
+from tests.predict.online.belief_streams import (
+    COPIES,
+    DOMAIN,
+    LIES,
+    ODD_JOBS,
+    SUBTLE_LIES,
+    Stream,
+    observation,
+    run_stream,
+    run_upgrade,
+)
 
 NOISES = (0.02, 0.2)
 
@@ -63,7 +73,7 @@ def test_odd_jobs_told_falsely_and_a_liar_who_reports_first_harm_nobody() -> Non
     assert odd.error(jobs) <= 1.2 * honest
     first = run_stream(Stream(noise=0.05, windows=1000, shared=True, lie="times 2", liars=(0,), liar_first=100))
     assert first.error(jobs) <= 1.2 * honest
-    assert first.honest_outliers <= 0.02
+    assert first.honest_outliers <= 0.01
 
 
 @pytest.mark.parametrize("lie", ["times 2", "alternating 2", "growing 2", ODD_JOBS])
@@ -80,11 +90,39 @@ def test_a_liar_on_a_drifted_site_and_two_who_collude_harm_nobody(lie: str) -> N
     assert colluding.error(jobs) <= 1.3 * run_stream(of_eight).error(jobs)
 
 
+def test_lies_that_no_single_window_shows_harm_nobody_on_a_drifted_site() -> None:
+    """A clock that runs a tenth too fast, a lie that begins late and grows, and answers copied before the lie."""
+    jobs = list(range(24))
+    site = Stream(noise=0.05, windows=1000, shared=True, drifted=True)
+    honest = run_stream(site).error(jobs)
+    for lie in (*SUBTLE_LIES, COPIES):
+        lied = run_stream(replace(site, lie=lie, liars=(0,)))
+        assert lied.error(jobs) <= 1.2 * honest, lie
+        assert lied.honest_outliers <= 0.02, lie
+
+
 def test_what_a_reporter_is_off_by_is_found_and_honest_ones_are_not_corrected() -> None:
     lied = run_stream(Stream(noise=0.05, windows=600, shared=True, lie="times 2", liars=(2,)))
     reporters = lied.belief.state.nuisances[DOMAIN].reporters
     assert reporters["r2"].mean == pytest.approx(math.log(2.0), abs=0.05)
     assert all(abs(reporters[name].mean) <= 0.03 for name in ("r0", "r1", "r3"))
+
+
+@pytest.mark.parametrize("shared", [6, 2])
+def test_a_reporter_compared_on_most_of_its_jobs_is_corrected_on_the_others_too(shared: int) -> None:
+    """Reporter "x" doubles what it tells of eight jobs, of which honest "y" and "z" see the first six, or two."""
+    rng, belief = np.random.default_rng(0), Belief(replace(default_prior(), noise_var=0.024**2), BeliefState())
+    for k in range(480):
+        reporter = "xyz"[k % 3]
+        victim = int(rng.integers(8 if reporter == "x" else shared))
+        observed = 0.4 + float(rng.normal(0, 0.03)) + (math.log(2.0) if reporter == "x" else 0.0)
+        belief.learn(observation(victim, int(rng.integers(8)), 0.4, observed, reporter))
+    seen_by_liar_alone = [observation(7, k, 0.4, 0.0, "") for k in range(8)]
+    errors = [belief.effects.expected(each, belief.domain(DOMAIN)).mean for each in seen_by_liar_alone]
+    if shared == 6:
+        assert max(map(abs, errors)) <= 0.1
+    else:  # most of its jobs were compared with nobody: they may have changed
+        assert min(errors) >= 0.3
 
 
 @pytest.mark.parametrize("slow", [1.0, 1.5])
@@ -135,7 +173,8 @@ def test_a_changed_job_is_learned_within_forty_of_its_windows(change: float, noi
     assert 0 < result.windows_to_learn_change <= 40
 
 
-def test_an_upgrade_that_a_tenth_of_the_pairs_shows_is_believed_for_the_others() -> None:
+def table_of_two_devices() -> tuple[list[tuple[str, str, str, float]], dict[str, str]]:
+    """Return rows (device, victim, neighbour, log slowdown) of 26 jobs, and the family of each job, one of seven."""
     rng = np.random.default_rng(0)
     names = [f"w{k}" for k in range(26)]
     own, harm = rng.normal(0.25, 0.15, 26), rng.normal(0.2, 0.15, 26)
@@ -145,9 +184,20 @@ def test_an_upgrade_that_a_tenth_of_the_pairs_shows_is_believed_for_the_others()
         for v in range(26)
         for n in range(26)
     ]
-    result = run_upgrade(rows, {name: f"family {int(name[1:]) % 7}" for name in names}, 0.1, seed=0)
+    return rows, {name: f"family {int(name[1:]) % 7}" for name in names}
+
+
+def test_an_upgrade_that_a_tenth_of_the_pairs_shows_is_believed_for_the_others() -> None:
+    result = run_upgrade(*table_of_two_devices(), 0.1, seed=0)
     assert result.error <= 0.7 * result.error_of_table
     assert result.coverage >= 0.85
+
+
+def test_an_upgrade_that_families_feel_is_found_in_less_than_seventy_windows() -> None:
+    """No job has a level of its own here: what is learned of two families holds for their other jobs."""
+    results = [run_upgrade(*table_of_two_devices(), 0.1, seed=seed, upgrade="families") for seed in (0, 2, 3)]
+    assert np.mean([result.error / result.error_of_table for result in results]) <= 0.9
+    assert np.mean([result.coverage for result in results]) >= 0.85
 
 
 def test_equal_windows_give_equal_states_and_a_copy_is_not_reached_by_later_windows() -> None:
