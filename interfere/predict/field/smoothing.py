@@ -291,6 +291,7 @@ class Smoother:
         """Return the log marginal likelihood of windows under a changed stack minus that under none.
 
         Each may choose the noise, at a cost that grows with the distance of the usual noise from what is known of it.
+        The variance of single pairs stays as usual: errors that no two pairs share are noise or lies.
         """
         observations = [window.observation for window in windows]
         rows = rows_of(observations, self._prior_noise_var)
@@ -299,6 +300,7 @@ class Smoother:
             sources = np.zeros_like(sources)
         for domain in (before, changed):
             answers, _ = answer_terms(anchor, key, domain, observations, self._prior_noise_var)
+            answers = [replace(term, prior_groups=math.inf) if term.name == "pair" else term for term in answers]
             terms = [*answers, *nuisance_terms(observations, self._prior_noise_var)]
             posterior = self._learned(rows, terms, sources, is_usual_known=False)
             noise = dict(zip(sources.tolist(), posterior.rows.noise_var.tolist(), strict=True))
