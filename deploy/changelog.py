@@ -39,6 +39,7 @@ def join(version: str, root: Path = ROOT) -> None:
     before = changelog.read_text(encoding="utf-8")
     if not files or f"\n## {version}\n" in before:
         raise ValueError("no fragment in .changes/" if not files else f"CHANGELOG.md has a section {version} already")
+    before = before.replace(f"## {version} (unreleased)\n\n", "", 1)  # what stands there is of this version
     new = section(version, {name: path.read_text(encoding="utf-8") for name, path in files.items()})
     changelog.write_text(f"{TITLE}\n{new}\n{before.removeprefix(TITLE).lstrip()}", encoding="utf-8")
     for path in files.values():

@@ -32,6 +32,14 @@ def test_fragments_become_the_newest_section_by_topic(tree: Path) -> None:
     assert list((tree / ".changes").iterdir()) == []
 
 
+def test_what_stood_there_as_unreleased_becomes_a_part_of_the_version(tree: Path) -> None:
+    (tree / "CHANGELOG.md").write_text(f"{TITLE}\n## 0.1.0 (unreleased)\n\n**Serve.** Old.\n")
+    join("0.1.0", tree)
+    assert (tree / "CHANGELOG.md").read_text() == (
+        f"{TITLE}\n## 0.1.0\n\n**Breaking.** Third,\non two lines.\n\n**Serve.** First. Second.\n\n**Serve.** Old.\n"
+    )
+
+
 @pytest.mark.parametrize("version", ["", "next", "0.2", "0.1.0"])
 def test_a_bad_or_known_version_changes_nothing(version: str, tree: Path) -> None:
     before = (tree / "CHANGELOG.md").read_text()
