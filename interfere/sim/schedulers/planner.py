@@ -275,7 +275,8 @@ class PlannedScheduler:
 class DeadlinePlanner:
     """A scheduler in which the server starts and declines jobs by deadlines, and remembers promised deadlines.
 
-    Jobs with deadlines weigh 1. Jobs without a deadline weigh less, the shorter the more, and only they may be stopped
+    Jobs with deadlines come first. They weigh one by the device hours that they take, so that a short job which cannot
+    wait starts before several long ones which can. Of the others the shorter weigh more, and only they may be stopped
     by a device that leaves. Jobs that the plan declines are dropped.
     """
 
@@ -342,7 +343,8 @@ class DeadlinePlanner:
         if error:
             job = replace(job, remaining_p90_s=job.remaining_s * math.exp(P90_Z * error))
         if state.job.has_deadline:
-            return replace(job, deadline_s=state.job.deadline_s)
+            weight = HOUR_S / (max(1.0, job.remaining_s) * job.gpus)
+            return replace(job, deadline_s=state.job.deadline_s, priority=1, weight=weight)
         return replace(job, preemptible=True, weight=0.5 / (1.0 + job.remaining_s / HOUR_S) ** 0.5)
 
     def _devices(self, cluster: Cluster) -> list[Device]:

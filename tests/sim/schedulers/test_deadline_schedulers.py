@@ -113,6 +113,13 @@ def test_the_server_shares_where_both_jobs_meet_their_deadlines_and_only_there()
     assert score([run(tight, "policy-deadlines")], cap=1.5).met == 1
 
 
+@pytest.mark.parametrize("name", ["edf-first-fit-drop-greedy", "policy-no-promises", "policy-deadlines"])
+def test_a_short_job_that_cannot_wait_starts_before_two_that_share_and_can(name: str) -> None:
+    sharing = [job(one, 0, 60, workload="light", deadline_s=300.0) for one in ("a", "b")]
+    short = job("short", 0, 10, workload="light", deadline_s=10.1)
+    assert score([run(at_noon(*sharing, short), name)], cap=1.5).met == 3
+
+
 def test_an_admitted_job_keeps_its_slot() -> None:
     """b fits in before a must start; c would make a late."""
     jobs = (
