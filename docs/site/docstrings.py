@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import griffe
@@ -45,8 +46,9 @@ def _field_table(fields: Sequence[griffe.Attribute]) -> str:
 
 
 def _comment(field: griffe.Attribute) -> str:
-    source = field.parent.lines_collection[field.filepath] if field.parent else []
-    return comment_of(source, field.lineno - 1) if field.lineno else ""
+    if field.parent is None or field.lineno is None or not isinstance(field.filepath, Path):
+        return ""
+    return comment_of(field.parent.lines_collection[field.filepath], field.lineno - 1)
 
 
 def comment_of(source: Sequence[str], line: int) -> str:

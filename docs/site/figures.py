@@ -203,9 +203,17 @@ def belief_of_new_job() -> tuple[list[tuple[str, float]], list[tuple[float, floa
         client.register_profiles([profile])
         predicted = [_predicted(client, profile)]
         for k, (neighbour, slowdown) in enumerate(windows):
-            company = {"workload": NEW_JOB, "company": (neighbour,), "device_type": _DEVICE, "slowdown": slowdown}
-            window = {"observation_id": f"o{k}", "job_id": "j", "start_s": 60.0 * k, "end_s": 60.0 * (k + 1)}
-            client.observe([Progress(**window, **company)])
+            window = Progress(
+                observation_id=f"o{k}",
+                job_id="j",
+                workload=NEW_JOB,
+                company=(neighbour,),
+                device_type=_DEVICE,
+                start_s=60.0 * k,
+                end_s=60.0 * (k + 1),
+                slowdown=slowdown,
+            )
+            client.observe([window])
             predicted.append(_predicted(client, profile))
     return windows, predicted
 

@@ -11,7 +11,7 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
     FileDescriptorSet,
 )
-from grpc_tools import protoc
+from grpc_tools import protoc  # type: ignore[import-untyped]
 
 from docs.site.links import ROOT
 from docs.site.reference.markdown import code, plain, table

@@ -1,6 +1,7 @@
 """The page of the metrics: what a server and the adapters count, and the alerts that rest on it."""
 
 import re
+from collections.abc import Callable, Mapping
 
 from deploy.monitoring import ALERTS
 from docs.site.reference.markdown import code, plain, table
@@ -15,7 +16,7 @@ What Prometheus reads from a server (`--metrics-port`) and from the adapters. Th
 [dashboard](../../deploy/grafana/interfere.json) and
 [alert rules](../../deploy/prometheus/interfere-rules.yaml) are made from the same lists.
 """
-_ADAPTERS = {
+_ADAPTERS: Mapping[str, Callable[[], AdapterMetrics]] = {
     "Slurm adapter": slurm_metrics,
     "Kubernetes controller": controller_metrics,
     "Agent of a node": lambda: AdapterMetrics("node", {}),
@@ -37,7 +38,7 @@ def _server_rows() -> list[tuple[str, str, str, str]]:
     rows = []
     for family in Metrics().registry.collect():
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        labels = ", ".join(map(code, LABELS.get(family.name, ())))
+        labels = ", ".join(code(str(label)) for label in LABELS.get(family.name, ()))
         rows.append((code(name), family.type, labels, plain(family.documentation)))
     return rows
 

@@ -1,6 +1,6 @@
 """The page of the settings of a server, from their record."""
 
-from dataclasses import MISSING, fields
+from dataclasses import fields
 
 from docs.site.reference.markdown import code, plain, table
 from interfere.config import PREFIX, Settings
@@ -16,7 +16,7 @@ def settings_page() -> str:
     """Return the page: every setting with its default, its bounds and its help line."""
     rows = []
     for setting in fields(Settings):
-        default = setting.default if setting.default is not MISSING else setting.default_factory()  # type: ignore[misc]
+        default = getattr(Settings(), setting.name)
         bounds = " to ".join(f"{bound:g}" for bound in setting.metadata["bounds"])
         shown = "" if default in (None, "", ()) else code(str(default))
         rows.append((code(setting.name), shown, bounds, plain(setting.metadata["help"])))
