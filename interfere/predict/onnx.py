@@ -20,12 +20,11 @@ from interfere.predict.feasibility import fits_by_peak_sum
 from interfere.predict.graphs.matrix_limit import check_matrix_size
 from interfere.predict.graphs.model_graphs import ModelGraphs
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
-from interfere.predict.intervals import MAX_NOVELTY, log_residuals
+from interfere.predict.intervals import MAX_NOVELTY, log_residuals, read_pair_intervals
 from interfere.predict.manifest import Manifest, read_manifest
 from interfere.predict.measured import contradicts
 from interfere.predict.model_profiles import shipped_profiles
 from interfere.predict.novelty import JobSpace, pair_novelty
-from interfere.predict.pair_intervals import read_pair_intervals
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode

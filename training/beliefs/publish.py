@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.acceptance.score import speed
-from interfere.predict.pair_intervals import PairIntervals
+from interfere.predict.intervals import PairIntervals
 from interfere.predict.transfer.pair_belief import LOWER, UPPER
 from interfere.training.beliefs.table_belief import TableBelief, job_places
 from interfere.training.dataset import Dataset, PairRows

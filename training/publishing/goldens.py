@@ -29,10 +29,9 @@ from interfere.predict.completion import FactCompletion
 from interfere.predict.feasibility import Feasibility, fits_by_peak_sum
 from interfere.predict.graphs.matrix_limit import MatrixLimit
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
-from interfere.predict.intervals import Intervals, log_residuals
+from interfere.predict.intervals import Intervals, PairIntervals, log_residuals
 from interfere.predict.novelty import JobSpace, pair_novelty
 from interfere.predict.onnx import LEVELS
-from interfere.predict.pair_intervals import PairIntervals
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile, Prediction, Source
 from interfere.sharing_modes import SharingMode

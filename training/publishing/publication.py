@@ -41,12 +41,11 @@ from interfere.predict.acceptance.goldens import (
 from interfere.predict.completion import ARRAYS, FactCompletion
 from interfere.predict.feasibility import Feasibility
 from interfere.predict.graphs.matrix_limit import MatrixLimit
-from interfere.predict.intervals import Intervals
+from interfere.predict.intervals import Intervals, PairIntervals, pair_interval_arrays
 from interfere.predict.manifest import FORMAT, GOLDENS_FILE, MATRIX_GRAPH, content_digest, content_version
 from interfere.predict.model_profiles import PROFILES_FILE, profiles_content
 from interfere.predict.online import prior
 from interfere.predict.onnx import load_model
-from interfere.predict.pair_intervals import PairIntervals, pair_interval_arrays
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
 from interfere.reports.text_forms import front_matter, markdown
