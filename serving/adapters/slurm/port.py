@@ -16,9 +16,8 @@ from interfere.errors import UnavailableError
 from interfere.records import NAN, ActionKind, Device, Job, Plan, Snapshot
 from interfere.records.cluster import MAX_SEATS
 from interfere.records.limits import DEFAULT_PROMISE_TTL_S
-from interfere.serving.adapters.lost_time import LostTime
 from interfere.serving.adapters.metrics import AdapterMetrics
-from interfere.serving.adapters.observations import DecidedJob, Rejection
+from interfere.serving.adapters.observations import DecidedJob, LostTime, Rejection
 from interfere.serving.adapters.problem import (
     STARTS,
     Problem,

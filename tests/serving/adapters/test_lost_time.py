@@ -3,8 +3,7 @@
 import pytest
 
 from interfere.records import Action, ActionKind
-from interfere.serving.adapters.lost_time import LostTime
-from interfere.serving.adapters.observations import Decision
+from interfere.serving.adapters.observations import Decision, LostTime
 from tests.serving.adapters.test_windows import PlainJob
 
 
