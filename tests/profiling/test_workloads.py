@@ -105,8 +105,10 @@ def test_names_and_sets() -> None:
 
 
 def test_unknown_and_repeated_names_are_refused() -> None:
-    with pytest.raises(NotFoundError, match="one of resnet-train"):
+    with pytest.raises(NotFoundError, match="did you mean gemm"):
         check_names(("gemn",))
+    with pytest.raises(NotFoundError, match="one of resnet-train"):
+        check_names(("nobody-s-job",))
     with pytest.raises(InvalidInputError, match="twice: gemm"):
         check_names(("gemm", "gemm"))
     check_names(("gemm", "my.module:job"))
