@@ -15,7 +15,7 @@ import numpy as np
 
 from interfere.installation import DISTRIBUTION
 from interfere.reports.document import Document, Part
-from interfere.reports.text_forms import markdown_table
+from interfere.reports.text_forms import markdown_table, without_front_matter
 from interfere.strict_json import json_value
 from interfere.training.campaigns import CampaignRelation, alignment_texts
 from interfere.training.dataset import Dataset
@@ -51,7 +51,8 @@ def description(publication: Publication) -> str:
     """Return the head of the model card with the headline metrics below its title, in Markdown."""
     candidates = publication.candidates
     figures = headline(metrics_of(candidates.scores, candidates.champion))
-    title, _, rest = publication.card.partition("\n## Scores")[0].strip().partition("\n")
+    head = without_front_matter(publication.card).partition("\n## Scores")[0]
+    title, _, rest = head.strip().partition("\n")
     return f"{title}\n\n{figures}\n{rest}"
 
 
