@@ -80,7 +80,7 @@ def _from_model(
     from interfere.config import load_settings
     from interfere.data.loading import table_folder
     from interfere.data.tables import read_table
-    from interfere.errors import InvalidInputError
+    from interfere.errors import InvalidInputError, NotFoundError, remedy_for_name
     from interfere.features.pair import FeatureEncoder
     from interfere.predict.onnx import load_model
     from interfere.predict.transfer.first_predictions import read_first_predictions
@@ -93,6 +93,11 @@ def _from_model(
     if not device and len(types) != 1:
         raise InvalidInputError("which device type?", value=", ".join(types), remedy="choose one: --device-type")
     device = device or types[0]
+    profiled = sorted({profile.workload for profile in table.jobs if profile.device_type == device})
+    for name in jobs:
+        if profiled and name not in profiled:
+            remedy = remedy_for_name(name, profiled)
+            raise NotFoundError(f"no profile of this workload on {device}", value=name, remedy=remedy)
     served = load_model(settings.served_folder, FeatureEncoder())
     return site_belief(table, served, device_type=device, mode=mode, jobs=tuple(jobs), first=first), device
 

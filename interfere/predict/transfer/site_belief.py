@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from interfere.data.tables import Table
-from interfere.errors import InvalidInputError, NotFoundError, UnfitError, remedy_for_name
+from interfere.errors import InvalidInputError, UnfitError
 from interfere.predict.transfer.first_predictions import FirstPredictions, predict_first
 from interfere.predict.transfer.pair_belief import PairBelief, measured_rows, pair_belief, space_of_profiles
 from interfere.predict.transfer.process import PairSpace
@@ -27,8 +27,7 @@ def site_belief(
     """The belief about the table's jobs on a device type; `jobs`: only these.
 
     `first`: what was predicted of them before they were measured; the model predicts what is not among it.
-    Raises NotFoundError for a name without a profile, UnfitError where fewer than two jobs are profiled there,
-    InvalidInputError for more than `MAX_JOBS`.
+    Raises UnfitError where fewer than two jobs are profiled there, InvalidInputError for more than `MAX_JOBS`.
     """
     profiles = site_profiles(table, device_type, jobs)
     first = predict_first(first, model, profiles, device_type, mode)
@@ -45,11 +44,6 @@ def site_space(profiles: Sequence[JobProfile], first: FirstPredictions) -> PairS
 
 def site_profiles(table: Table, device_type: str, jobs: Sequence[str] = ()) -> list[JobProfile]:
     """The profiles of the table's jobs on a device type, by name; `jobs`: only these. Raises as `site_belief`."""
-    on_device = sorted({job.workload for job in table.jobs if job.device_type == device_type})
-    for name in jobs:
-        if on_device and name not in on_device:
-            remedy = remedy_for_name(name, on_device)
-            raise NotFoundError(f"no profile of this workload on {device_type}", value=name, remedy=remedy)
     profiles = [job for job in table.jobs if job.device_type == device_type and (not jobs or job.workload in jobs)]
     if len(profiles) < 2:
         known = sorted({job.device_type for job in table.jobs})
