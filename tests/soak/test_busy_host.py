@@ -28,7 +28,7 @@ from tests.waiting import PATIENCE_S, wait_until
 SECONDS = float(os.environ.get("SOAK_SECONDS", "600" if "SOAK_ROUNDS" in os.environ else "10"))
 LOOPS_PER_CORE = 10
 SCOPES, JOBS, DEVICES = 3, 20, 8
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 ANSWERED = 0.99  # of all Matches
 STARTS = (ActionKind.START_ALONE, ActionKind.START_SHARED)
 TOLD = "no processor time"
