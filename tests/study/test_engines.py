@@ -149,8 +149,8 @@ def test_a_worker_leaves_tasks_of_another_version(tmp_path: Path) -> None:
     engine = in_folder(folder)(count, 0, TASKS)
     run = threading.Thread(target=lambda: list(engine), daemon=True)
     run.start()
-    wait_until(lambda: any(folder.glob(f"*/{HEAD}")), "the batch is there")
-    (head,) = folder.glob(f"*/{HEAD}")
+    wait_until(lambda: any(folder.glob(f"[!.]*/{HEAD}")), "the batch is there")
+    (head,) = folder.glob(f"[!.]*/{HEAD}")
     whole = head.read_text()
     head.write_text('{"version": "0.0.1"}')
     assert work_in_folder(folder, idle_s=0.5, report=notes.append) == 0
