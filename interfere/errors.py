@@ -17,7 +17,7 @@ The tree (neutral code in brackets; one interceptor maps it to a gRPC status, th
 Expected refusals (a job that must wait, a pair that does not fit in memory) are data, never exceptions.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -148,8 +148,15 @@ class CancelledError(InterfereError):
     code = "CANCELLED"
 
 
-def remedy_for_name(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Return the remedy for an unknown name: the known name nearest to it, else `otherwise`, else all known names."""
+def remedy_for_name(
+    name: str, known: Iterable[str], otherwise: str = "", *, whole: Mapping[str, str] | None = None
+) -> str:
+    """Return the remedy for an unknown name: the known name nearest to it, else `otherwise`, else all known names.
+
+    `whole`: how a known name is written in full, where only a part of it is compared.
+    """
     names = tuple(known)
     nearest = get_close_matches(name, names, n=1)
-    return f"did you mean {nearest[0]}?" if nearest else otherwise or f"one of {', '.join(names) or '(none)'}"
+    if nearest:
+        return f"did you mean {(whole or {}).get(nearest[0], nearest[0])}?"
+    return otherwise or f"one of {', '.join(names) or '(none)'}"

@@ -20,7 +20,6 @@ STARTS = (ActionKind.START_ALONE, ActionKind.START_SHARED)
 STOPS = (ActionKind.END, ActionKind.PREEMPT)
 TAKES_PLACE = (*STARTS, ActionKind.MOVE)
 MAX_PAIRS = 900_000  # possible pairs in one request: the server accepts a million
-MAX_JOBS = 2_000  # in one request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +43,7 @@ def first_reason(checks: Mapping[str, bool]) -> str:
 
 
 def positions_decided(
-    queue: Sequence[Job], devices: Sequence[Device], settings: AdapterSettings, most: int = MAX_JOBS
+    queue: Sequence[Job], devices: Sequence[Device], settings: AdapterSettings, most: float = math.inf
 ) -> list[int]:
     """Return the places in the queue of the jobs that are decided in one request; none where no seat is free.
 
@@ -57,7 +56,7 @@ def positions_decided(
     head = max(0, free_seats * settings.lookahead)
     most = min(most, int(math.sqrt(singles**2 + 2 * MAX_PAIRS)) - singles)
     decided = [k for k, job in enumerate(queue) if k < head or (head and not math.isnan(job.remaining_s))]
-    return decided[: max(0, most)]
+    return decided[: max(0, int(most))]
 
 
 def job_record(

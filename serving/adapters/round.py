@@ -6,6 +6,7 @@ read again after a restart. After an error a round does nothing more, and the sc
 """
 
 import logging
+import math
 import signal
 import threading
 import time
@@ -105,7 +106,7 @@ class Advisor(Generic[J, P, C]):
         self.port, self.client, self.metrics = port, client, metrics
         self._reporter = Reporter(port.name, settings.cluster, port.rules, marks, Journal(settings.journal))
         self._kept_s = PLAN_ROUNDS * settings.interval_s
-        self._last: dict[str, tuple[Hashable, float, Plan]] = {}  # by scope: the problem, its time, and its plan
+        self._last: dict[str, tuple[Hashable, float, Plan]] = {}  # by scope: jobs and devices, until when, the plan
 
     def round(self) -> Round[J, C]:
         """Run one round and return its report. Raises InterfereError where the scheduler or the server does not answer.
@@ -139,19 +140,20 @@ class Advisor(Generic[J, P, C]):
 
     def _plan(self, problem: P, now_s: float) -> Plan | None:
         """Return the server's plan. A plan in which all jobs wait is kept for some rounds while jobs and devices are
-        the same, unless running jobs may be stopped, which depends on more than those."""
+        the same, or until it asks to be renewed; not where running jobs may be stopped, which depends on more."""
         snapshot = problem.snapshot
         if snapshot is None:
             return None
         jobs_and_devices = _jobs_and_devices(snapshot)
-        kept, kept_at_s, plan = self._last.get(snapshot.scope, (None, 0.0, None))
-        if plan is not None and kept == jobs_and_devices and now_s - kept_at_s < self._kept_s:
+        kept, until_s, plan = self._last.get(snapshot.scope, (None, 0.0, None))
+        if plan is not None and kept == jobs_and_devices and now_s < until_s:
             return plan
         plan = self.client.match(replace(snapshot, limits=self.port.limits))
         check_plan_subjects(plan, snapshot)
         self._last.pop(snapshot.scope, None)
         if self.port.limits.allowed <= STARTS_AND_WAITS and all(each.kind is ActionKind.WAIT for each in plan.actions):
-            self._last[snapshot.scope] = jobs_and_devices, now_s, plan
+            asked_for_s = math.inf if math.isnan(plan.resolve_at_s) else plan.resolve_at_s
+            self._last[snapshot.scope] = jobs_and_devices, min(now_s + self._kept_s, asked_for_s), plan
         return plan
 
     def _apply(self, changes: Sequence[C]) -> tuple[Rejection, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from examples.site.__main__ import QUICK
-from examples.site.arms import Arm, WorkloadCost
+from examples.site.arms import WORKSPACE, Arm, RunSettings, WorkloadCost, measured_turnover_s
 from examples.site.core_clock import HIERARCHIES, CoreClock, CoreGroups
 from examples.site.greedy import GreedyClient
 from examples.site.replaying import replayed_means
@@ -206,3 +206,24 @@ def test_a_quick_site_runs_to_its_end_and_is_not_run_again(tmp_path: Path) -> No
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")} == written
     other = subprocess.run([*command[:3], *command[4:]], cwd=ROOT, capture_output=True, text=True, check=False)
     assert "the folder has runs of other settings" in other.stderr
+
+
+@pytest.mark.slurm
+@pytest.mark.timeout(600)
+def test_what_slurm_and_the_adapter_take_between_two_jobs_is_measured_with_what_was_learned_before(
+    tmp_path: Path,
+) -> None:
+    needs_slurm()
+    needs_control_groups()
+    workloads = ("request-server", "stream", "spectrogram", "gather")
+    costs = {name: WorkloadCost(start_up_s=1.0, step_s=0.05) for name in workloads}
+    earlier = tmp_path / "earlier"
+    earlier.mkdir()
+    (earlier / "note").write_text("of an earlier stream")
+    settings = RunSettings(
+        folder=tmp_path / "now", cores=tuple(allowed_cores()[:2]), costs=costs, patience_s=300.0, workspace=earlier
+    )
+    assert measured_turnover_s(Arm.OURS, workloads, settings) >= 0.0
+    assert (tmp_path / "now" / WORKSPACE / "note").read_text() == "of an earlier stream"
+    runs = [json.loads(path.read_text()) for path in (tmp_path / "now" / "results").glob("run.*.json")]
+    assert {run["workload"] for run in runs if run["complete"]} == set(workloads)

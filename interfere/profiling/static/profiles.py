@@ -26,14 +26,13 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from interfere.data.facts import STATIC_FIELDS, STATIC_SUFFIX
 from interfere.data.tables import add_profiles
 from interfere.devices import DeviceType, find_device_type, has_peak_rates, require_peak_rates
-from interfere.errors import InterfereError, InvalidInputError, NotFoundError, UnfitError
+from interfere.errors import InterfereError, InvalidInputError, NotFoundError, UnfitError, remedy_for_name
 from interfere.profiling import catalogue
 from interfere.profiling.catalogue import find_factory
 from interfere.profiling.measurement_log import lock_log
@@ -253,8 +252,7 @@ def _import_factory(name: str) -> Factory:
         listed = f"your own as module:factory, or one of: {'; '.join(patterns)}"
         size = " (batch size"  # every pattern has one: likeness of the names alone counts
         models = {pattern.partition(size)[0]: pattern for pattern in patterns}
-        nearest = get_close_matches(name.partition(size)[0], models, n=1)
-        remedy = f"did you mean {models[nearest[0]]}?" if nearest else listed
+        remedy = remedy_for_name(name.partition(size)[0], models, listed, whole=models)
         raise NotFoundError("no traceable model has this name", value=name, remedy=remedy)
     sys.path.append(os.getcwd())  # the user's own module; last, so that it hides nothing of ours
     try:

@@ -13,7 +13,7 @@ MEMORY_GIB = f"{PREFIX}memory-gib"
 MAX_SLOWDOWN = f"{PREFIX}max-slowdown"
 OPT_OUT = f"{PREFIX}opt-out"  # "true": never gated, never advised
 MAX_WAIT_S = f"{PREFIX}max-wait-seconds"  # a pod that was decided to wait is left to Kubernetes after that
-REMAINING_S = f"{PREFIX}remaining-seconds"  # expected alone, from its start; with the next, it may be preempted
+REMAINING_S = f"{PREFIX}remaining-seconds"  # expected alone, from its start; with the next, it may be evicted
 CHECKPOINT_S = f"{PREFIX}checkpoint-seconds"  # what it loses where it is stopped
 DEVICE_CLASS = f"{PREFIX}device-class"  # of the pod's claim, in place of the adapter's setting
 

@@ -295,11 +295,16 @@ def test_while_nothing_happens_a_plan_in_which_all_wait_is_kept(
     (tmp_path / "state.json").write_text(json.dumps(state))
     assert [each.job.id for each in advisor.round().decisions] == list(NAMES[:-1])
     assert len(asked) == 2, "a job has left"
+    monkeypatch.setattr(client, "match", lambda snapshot: replace(all_wait(snapshot), resolve_at_s=time.time() - 1.0))
+    due = world.advisor(client)
+    for _ in range(2):
+        due.round()
+    assert len(asked) == 4, "the plan asked to be renewed"
     stops = world.advisor(client)
     stops.port.limits = replace(stops.port.limits, allowed=stops.port.limits.allowed | {ActionKind.PREEMPT})
     for _ in range(2):
         stops.round()
-    assert len(asked) == 4, "whether a running job should stop depends on more than jobs and devices"
+    assert len(asked) == 6, "whether a running job should stop depends on more than jobs and devices"
 
 
 def test_starts_are_reported_once_and_a_restart_repeats_no_id(world: World, client: PolicyClient) -> None:
