@@ -285,13 +285,13 @@ class LostTime:
     """Adds up, from reading to reading, what each job loses to those beside it, as predicted: dt (1 - 1 / slowdown).
 
     A job that says what it takes alone needs longer beside others. Without this a job that shares a device seems to be
-    at its end long before it is, and others wait for it. After a restart of the adapter it begins at 0, and
-    neighbours without a prediction cost nothing.
+    at its end long before it is, and others wait for it. After a restart of the adapter or of the job it begins at 0,
+    and neighbours without a prediction cost nothing.
     """
 
     def __init__(self) -> None:
         self._slowdown_of: dict[tuple[str, frozenset[str]], float] = {}  # by job and its company
-        self._lost_s: dict[str, float] = {}
+        self._lost_s: dict[str, tuple[str, float]] = {}  # by job: of which run, and how much
         self._read_s = 0.0
 
     def predict(self, decisions: Iterable[Decision[Any]]) -> None:
@@ -304,20 +304,28 @@ class LostTime:
                 if company and slowdown > 0:  # not NaN
                     self._slowdown_of[job_id, frozenset(members) - {job_id}] = slowdown
 
-    def advance(self, devices: Iterable[Sequence[str]], now_s: float) -> None:
-        """Add the time since the last reading. `devices`: the ids of the jobs that run on each device."""
+    def advance(self, runs: Iterable[Run[Any]], now_s: float) -> None:
+        """Add the time since the last reading, or since the jobs began to run together. `runs`: all of this reading."""
         elapsed_s = max(0.0, now_s - self._read_s) if self._read_s else 0.0
         self._read_s = now_s
-        running = set[str]()
-        for jobs in devices:
-            running.update(jobs)
-            for job_id in jobs:
-                slowdown = self._slowdown_of.get((job_id, frozenset(jobs) - {job_id}), 1.0)
-                self._lost_s[job_id] = self._lost_s.get(job_id, 0.0) + elapsed_s * max(0.0, 1.0 - 1.0 / slowdown)
-        self._lost_s = {job_id: lost_s for job_id, lost_s in self._lost_s.items() if job_id in running}
+        running = [run for run in runs if math.isinf(run.end_s)]
+        runs_on: dict[str, list[Run[Any]]] = {}
+        for run in running:
+            for place in run.places:
+                runs_on.setdefault(place.device_id, []).append(run)
+        lost_s = dict[str, tuple[str, float]]()
+        for run in running:
+            members = [each for place in run.places for each in runs_on[place.device_id]]
+            company = frozenset(each.job.id for each in members) - {run.job.id}
+            slowdown = self._slowdown_of.get((run.job.id, company), 1.0)
+            together_s = min([elapsed_s, *(max(0.0, now_s - each.start_s) for each in members)])
+            run_id, before_s = self._lost_s.get(run.job.id, ("", 0.0))
+            kept_s = before_s if run_id == run.job.run_id else 0.0
+            lost_s[run.job.id] = run.job.run_id, kept_s + together_s * max(0.0, 1.0 - 1.0 / slowdown)
+        self._lost_s = lost_s
         if len(self._slowdown_of) > 2 * MAX_PREDICTIONS:
             self._slowdown_of = dict(list(self._slowdown_of.items())[-MAX_PREDICTIONS:])
 
     def of(self, job_id: str) -> float:
         """Return what a running job has lost so far, in seconds; 0 where nothing is known."""
-        return self._lost_s.get(job_id, 0.0)
+        return self._lost_s.get(job_id, ("", 0.0))[1]

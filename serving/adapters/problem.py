@@ -99,6 +99,15 @@ def job_record(
         return None
 
 
+def remaining_s_of(alone_s: float, ran_s: float, lost_s: float) -> float:
+    """Return how long a job still takes, alone: at least a second, NaN where `alone_s` is.
+
+    `alone_s`: what it takes alone from its start; `ran_s`: how long it has run; `lost_s`: what it lost of that time to
+    the jobs beside it.
+    """
+    return alone_s if math.isnan(alone_s) else max(1.0, alone_s - ran_s + lost_s)
+
+
 def host_reserves(devices: Sequence[Device], host_bytes: float) -> tuple[Device, ...]:
     """Return the devices of one node, with `host_bytes` of its memory divided among them to back what they grant.
 

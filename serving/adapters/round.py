@@ -20,8 +20,8 @@ from interfere.errors import InterfereError, InvalidInputError, UnavailableError
 from interfere.records import Action, ActionKind, Limits, MemoryUsage, Plan, Snapshot
 from interfere.serving.adapters.journal import Journal
 from interfere.serving.adapters.metrics import AdapterMetrics
-from interfere.serving.adapters.observations import DecidedJob, Decision, Rejection, Reporter
-from interfere.serving.adapters.problem import Problem, check_plan_subjects
+from interfere.serving.adapters.observations import DecidedJob, Decision, LostTime, Rejection, Reporter
+from interfere.serving.adapters.problem import TAKES_PLACE, Problem, check_plan_subjects
 from interfere.serving.adapters.settings import AdapterSettings
 from interfere.serving.adapters.windows import J, MarkSource, Run, WindowRules
 from interfere.tracing import span, start_tracing
@@ -69,8 +69,11 @@ class SchedulerPort(Protocol[J, P, C]):
     def read(self) -> Reading[J, C]:
         """Read jobs and devices. The next calls are about what was read now."""
 
-    def problem(self, scope: str) -> P:
-        """Return the decision problem of one scope. Seats that earlier scopes of the same round filled are taken."""
+    def problem(self, scope: str, lost_s: Callable[[str], float]) -> P:
+        """Return the decision problem of one scope. Seats that earlier scopes of the same round filled are taken.
+
+        `lost_s`: the seconds that a running job has lost to the jobs beside it, by job id; see `remaining_s_of`.
+        """
 
     def planned_changes(self, problem: P, plan: Plan | None) -> PlannedChanges[J, C]:
         """Return the changes that carry out a plan, without applying them. The plan is None where no decision was
@@ -105,6 +108,7 @@ class Advisor(Generic[J, P, C]):
     ) -> None:
         self.port, self.client, self.metrics = port, client, metrics
         self._reporter = Reporter(port.name, settings.cluster, port.rules, marks, Journal(settings.journal))
+        self._lost_time = LostTime()
         self._kept_s = PLAN_ROUNDS * settings.interval_s
         self._last: dict[str, tuple[Hashable, float, Plan]] = {}  # by scope: jobs and devices, until when, the plan
 
@@ -116,15 +120,17 @@ class Advisor(Generic[J, P, C]):
         # 1. Read the scheduler, report what jobs hold, and repair what an earlier round left half done.
         reading = self.port.read()
         self._reporter.see(reading.runs, reading.decided_jobs, reading.at_s)
+        self._lost_time.advance(reading.runs, reading.at_s)
         if not self.port.dry_run:
             self._reporter.report_memory(self.client, reading.memory_usages)
         changes, rejected = list(reading.repairs), list(self._apply(reading.repairs))
         decisions, left_out = list[Decision[J]](), Counter[str]()
         # 2. Decide and apply, scope by scope.
         for scope in reading.scopes:
-            problem = self.port.problem(scope)
+            problem = self.port.problem(scope, self._lost_time.of)
             left_out += problem.left_out
             planned = self.port.planned_changes(problem, self._plan(problem, reading.at_s))
+            self._lost_time.predict(each for each in planned.decisions if each.action.kind in TAKES_PLACE)
             rejected += self._apply(planned.changes)
             changes += planned.changes
             decisions += planned.decisions

@@ -11,7 +11,7 @@ from interfere import Device, Job, Limits, PolicyClient, Snapshot
 from interfere.client import AloneFallback
 from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.observations import DecidedJob
-from interfere.serving.adapters.problem import STARTS, Problem
+from interfere.serving.adapters.problem import STARTS, Problem, remaining_s_of
 from interfere.serving.adapters.round import Advisor, PlannedChanges, Reading, decisions_of
 from interfere.serving.adapters.settings import AdapterSettings
 from interfere.serving.adapters.windows import CombinedMarks, Place, Run
@@ -24,6 +24,7 @@ class QueuedJob:
     device: str = ""
     since_s: float = 0.0
     decision: str = ""
+    remaining_s: float = 0.0  # alone, from its start; 0: not known
     run_id = history_id = property(lambda self: self.id)
 
 
@@ -44,8 +45,12 @@ class JsonQueue:
         decided_jobs = [DecidedJob(job=job, decision_id=job.decision, device_id=job.device) for job in running]
         return Reading(at_s=self.now_s, scopes=("all",), runs=tuple(runs), decided_jobs=tuple(decided_jobs))
 
-    def problem(self, scope):
-        records = {job: Job(id=job.id, workload=job.workload) for job in self.jobs}
+    def problem(self, scope, lost_s):
+        records = {}
+        for job in self.jobs:
+            ran_s = self.now_s - job.since_s if job.device else 0.0
+            remaining_s = remaining_s_of(job.remaining_s or math.nan, ran_s, lost_s(job.id))
+            records[job] = Job(id=job.id, workload=job.workload, remaining_s=remaining_s)
         on = {name: tuple(records[job] for job in self.jobs if job.device == name) for name in self.devices}
         devices = tuple(Device(id=name, type="cpu-core", node=name, residents=on[name]) for name in self.devices)
         pending = tuple(job for job in self.jobs if not job.device)

@@ -131,7 +131,11 @@ class KubernetesPort:
         self._gated = gated
         self._metrics.set("gated_pods", gated)
 
-    def problem(self, scope: str) -> ClusterProblem:  # noqa: ARG002 - the cluster is the only one
+    def problem(
+        self,
+        scope: str,  # noqa: ARG002 - the cluster is the only one
+        lost_s: Callable[[str], float],
+    ) -> ClusterProblem:
         """Return the decision problem of the cluster.
 
         A port that only observes requests a decision when a pod is new. It treats pods that were bound before a round
@@ -144,7 +148,7 @@ class KubernetesPort:
             if self._now_s - pod.created_s < ADVISED_WITHIN_S
         )
         built = build(
-            self._state,
+            self._state.with_lost_time(lost_s),
             self._settings,
             self._now_s,
             unadvised if self._observes else frozenset(),

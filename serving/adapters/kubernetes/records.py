@@ -1,7 +1,7 @@
 """Pods, nodes, GPUs and claims as records: what decisions read of the API server's objects."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -154,6 +154,7 @@ class Pod:
     ended_s: float = 0.0
     end_reason: str = ""
     restarts: int = 0
+    lost_s: float = 0.0  # of its run to the pods beside it, as predicted
     ips: tuple[str, ...] = ()  # one of each family
     deleting: bool = False
     unschedulable: str = ""  # why kube-scheduler bound it nowhere when it looked last
@@ -275,3 +276,8 @@ class ClusterState:
     def claims_by_key(self) -> dict[str, Claim]:
         """Claims by namespace and name."""
         return {claim.key: claim for claim in self.claims}
+
+    def with_lost_time(self, lost_s: Callable[[str], float]) -> "ClusterState":
+        """Return the state with what each pod lost to those beside it. `lost_s`: seconds by the id of a pod."""
+        pods = (replace(pod, lost_s=lost_s(pod.id)) if lost_s(pod.id) else pod for pod in self.pods)
+        return replace(self, pods=tuple(pods))

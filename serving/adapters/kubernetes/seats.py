@@ -318,7 +318,8 @@ def job_record(pod: Pod, default_bytes: float, now_s: float, settings: Kubernete
 def _remaining_s(pod: Pod, now_s: float) -> float:
     """Return the remaining time of a pod; NaN unless its annotation states how long it takes."""
     elapsed_s = now_s - pod.started_s if pod.started_s else 0.0
-    return max(1.0, number(pod.note(names.REMAINING_S)) - elapsed_s) if pod.note(names.REMAINING_S) else NAN
+    alone_s = number(pod.note(names.REMAINING_S)) if pod.note(names.REMAINING_S) else NAN
+    return shared.remaining_s_of(alone_s, elapsed_s, pod.lost_s)
 
 
 def _checkpoint_s(pod: Pod) -> float:

@@ -10,7 +10,7 @@ import math
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -231,7 +231,11 @@ class NodePort:
     def _change(self, job: StartedJob, kind: NoticeKind, reason: str) -> NodeChange:
         return NodeChange(job=job, notice=Notice(kind=kind, reason=reason, at_s=self._now_s))
 
-    def problem(self, scope: str) -> Problem[StartedJob]:
+    def problem(
+        self,
+        scope: str,
+        lost_s: Callable[[str], float],  # noqa: ARG002 - no job of a node says how long it takes
+    ) -> Problem[StartedJob]:
         """Return the devices of this node with their running jobs; nothing is pending."""
         residents: dict[str, list[Job]] = {name: [] for name in self._devices}
         for job in self._running():

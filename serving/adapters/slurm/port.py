@@ -17,7 +17,7 @@ from interfere.records import NAN, ActionKind, Device, Job, Plan, Snapshot
 from interfere.records.cluster import MAX_SEATS
 from interfere.records.limits import DEFAULT_PROMISE_TTL_S
 from interfere.serving.adapters.metrics import AdapterMetrics
-from interfere.serving.adapters.observations import DecidedJob, LostTime, Rejection
+from interfere.serving.adapters.observations import DecidedJob, Rejection
 from interfere.serving.adapters.problem import (
     STARTS,
     Problem,
@@ -26,6 +26,7 @@ from interfere.serving.adapters.problem import (
     job_record,
     memory_of,
     positions_decided,
+    remaining_s_of,
 )
 from interfere.serving.adapters.round import Advisor, PlannedChanges, Reading, decisions_of
 from interfere.serving.adapters.settings import GIB
@@ -238,7 +239,7 @@ def _record(
         memory_bytes = memory_of(job.comment_value("memory_gib"))
         if alone_s := job.comment_value("remaining_s"):
             ran_s = (now_s - job.start_s if job.is_running else 0.0) + (job.note.spent_s if job.note else 0)
-            remaining_s = max(1.0, float(alone_s) - ran_s + lost_s)
+            remaining_s = remaining_s_of(float(alone_s), ran_s, lost_s)
         if _may_move(job, settings):
             checkpoint_s = float(job.comment_value("checkpoint_s"))
     except ValueError:
@@ -258,15 +259,6 @@ def _record(
     )
 
 
-def _jobs_by_gpu(jobs: Iterable[SlurmJob]) -> dict[GpuAddress, list[str]]:
-    """Return the ids of the jobs that run on each GPU."""
-    found: dict[GpuAddress, list[str]] = {}
-    for job in jobs:
-        for address in job.places if job.is_running else ():
-            found.setdefault(address, []).append(job.id)
-    return found
-
-
 class SlurmPort:
     """A Slurm cluster as rounds of the adapter see it (`SchedulerPort`)."""
 
@@ -284,12 +276,11 @@ class SlurmPort:
         self._settings, self._slurm, self._metrics = settings, slurm, metrics
         self._jobs: tuple[SlurmJob, ...] = ()
         self._nodes: tuple[Node, ...] = ()
-        self._now_s, self._lost_time = 0.0, LostTime()
+        self._now_s = 0.0
 
     def read(self) -> Reading[SlurmJob, Edit]:
         """Read jobs, nodes and endings. Jobs that an earlier round left between two updates are to be repaired."""
         self._jobs, self._nodes, self._now_s = self._slurm.jobs(), self._slurm.nodes(), time.time()
-        self._lost_time.advance(_jobs_by_gpu(self._jobs).values(), self._now_s)
         if not self.dry_run:
             self.spool.sweep((job.id for job in self._jobs), self._now_s)
         return Reading(
@@ -311,10 +302,9 @@ class SlurmPort:
                 grant_bytes = float(job.note.grant_bytes) or NAN
                 yield scontrol.place(job, job.note.to, job.note.decision, self._now_s, grant_bytes)
 
-    def problem(self, scope: str) -> PartitionProblem:
+    def problem(self, scope: str, lost_s: Callable[[str], float]) -> PartitionProblem:
         """Return the decision problem of a partition. A job that was just placed keeps its seat in later problems."""
-        settings, lost_s = self._settings, self._lost_time.of
-        return partition_problem(scope, self._jobs, self._nodes, settings, self._now_s, lost_s)
+        return partition_problem(scope, self._jobs, self._nodes, self._settings, self._now_s, lost_s)
 
     def planned_changes(self, problem: PartitionProblem, plan: Plan | None) -> PlannedChanges[SlurmJob, Edit]:
         """Return the changes that carry out a plan. Jobs that may start at any moment come last, because scontrol waits
@@ -325,7 +315,6 @@ class SlurmPort:
             (each for each in decisions if each.action.kind in STARTS),
             key=lambda each: each.job.eligible_s <= self._now_s,
         )
-        self._lost_time.predict(placed)
         placements = [
             scontrol.place(
                 each.job,

@@ -41,17 +41,32 @@ class World(Protocol):
     def written(self) -> Any:
         """Everything that an advisor may have changed."""
 
+    def say_how_long(self, alone_s: float) -> None:
+        """Every job says what it takes alone."""
+
+    def pass_time(self, seconds: float) -> None:
+        """The clock of the newest advisor goes on."""
+
+    def end(self, job_id: str) -> None:
+        """A running job ends."""
+
+
+def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let `time.time` go on by so much."""
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + seconds)
+
 
 class ToyWorld:
     """The queue in a JSON file."""
 
     def __init__(self, folder: Path) -> None:
-        self._file, self._example = folder / "state.json", module("adapter")
+        self._file, self._example, self._port = folder / "state.json", module("adapter"), None
         jobs = [{"id": name, "workload": name.rpartition("-")[0]} for name in NAMES]
         self._file.write_text(json.dumps({"devices": [f"d{k}" for k in range(DEVICES)], "jobs": jobs}))
 
     def advisor(self, client: PolicyClient, *, dry_run: bool = False) -> Advisor[Any, Any, Any]:
-        port = self._example.JsonQueue(self._file, time.time())
+        port = self._port = self._example.JsonQueue(self._file, time.time())
         if dry_run:
             port.dry_run, port.apply = True, lambda changes: ()
         marks = CombinedMarks[Any]()
@@ -66,6 +81,20 @@ class ToyWorld:
     def written(self) -> str:
         return self._file.read_text()
 
+    def _change(self, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
+        state = json.loads(self.written())
+        jobs = [job for job in map(change, state["jobs"]) if job is not None]
+        self._file.write_text(json.dumps(state | {"jobs": jobs}))
+
+    def say_how_long(self, alone_s: float) -> None:
+        self._change(lambda job: job | {"remaining_s": alone_s})
+
+    def pass_time(self, seconds: float) -> None:
+        self._port.now_s += seconds
+
+    def end(self, job_id: str) -> None:
+        self._change(lambda job: None if job["id"] == job_id else job)
+
 
 class SlurmWorld:
     """Slurm's commands answer from files."""
@@ -77,6 +106,7 @@ class SlurmWorld:
         from tests.serving.adapters.slurm.shims import fake
 
         self._write, self._spool, now = squeue, folder / "spool", int(time.time())
+        self._monkeypatch = monkeypatch
         self._rows = {
             str(k): job_row(k, name.rpartition("-")[0], submit_time=now, eligible_time=now + 20)
             for k, name in enumerate(NAMES, start=1)
@@ -126,6 +156,17 @@ class SlurmWorld:
     def written(self) -> str:
         return (self._folder / "told").read_text()
 
+    def say_how_long(self, alone_s: float) -> None:
+        for row in self._rows.values():
+            row["comment"] += f";remaining_s={alone_s:g}"
+
+    def pass_time(self, seconds: float) -> None:
+        later(self._monkeypatch, seconds)
+
+    def end(self, job_id: str) -> None:
+        self._rows[job_id] |= {"job_state": "COMPLETED", "end_time": int(time.time()), "gres_detail": []}
+        self._obey()
+
 
 class KubernetesWorld:
     """A stand-in for an API server, and for kube-scheduler."""
@@ -139,6 +180,7 @@ class KubernetesWorld:
         from tests.serving.adapters.kubernetes.worlds import two_nodes
 
         self._api, self._kind, self._controllers = ApiServer(folder), POD, list[Any]()
+        self._monkeypatch = monkeypatch
         monkeypatch.setenv("KUBECONFIG", str(self._api.kubeconfig))
         two_nodes(self._api, "hami")
         for name in NAMES:
@@ -178,6 +220,27 @@ class KubernetesWorld:
                 states = [{"restartCount": 0, "state": {"running": {"startedAt": stamp}}}]
                 status = {"phase": "Running", "containerStatuses": states}
                 self._api.patch(self._kind, "ml", row["metadata"]["name"], {"status": status})
+        self._wait_seen()
+
+    def _wait_seen(self) -> None:
+        from tests.serving.adapters.kubernetes.worlds import wait_seen
+
+        for newest in self._controllers[-1:]:
+            wait_seen(newest, self._api)
+
+    def say_how_long(self, alone_s: float) -> None:
+        from interfere.serving.adapters.kubernetes import names
+
+        notes = {"metadata": {"annotations": {names.REMAINING_S: f"{alone_s:g}"}}}
+        for name in NAMES:
+            self._api.patch(self._kind, "ml", name, notes)
+
+    def pass_time(self, seconds: float) -> None:
+        later(self._monkeypatch, seconds)
+
+    def end(self, job_id: str) -> None:
+        self._api.patch(self._kind, "ml", job_id.split("/")[1], {"status": {"phase": "Succeeded"}})
+        self._wait_seen()
 
     def written(self) -> list[Any]:
         return [write for write in self._api.writes if "/leases" not in write[1]]
@@ -318,3 +381,52 @@ def test_starts_are_reported_once_and_a_restart_repeats_no_id(world: World, clie
     prefix = f"{advisor.port.name}/c/"
     ids = {entry.observation.observation_id for entry in client.observation_log(limit=1000).entries}
     assert sum(each.startswith(prefix) and each.endswith("/started") for each in ids) == 2 * DEVICES
+
+
+def test_what_a_job_loses_to_those_beside_it_is_still_to_be_done(
+    world: World, client: PolicyClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that said what it takes alone has got on by the time that it ran ÷ its slowdown, on every scheduler."""
+    world.say_how_long(1e5)
+    advisor, match = world.advisor(client), client.match
+
+    def start_pairs(snapshot: Snapshot) -> Plan:
+        ids, actions = [job.id for job in snapshot.pending], list[Action]()
+        for job_id, partner_id, device in zip(ids[:DEVICES], ids[DEVICES:], snapshot.devices, strict=False):
+            pair = {"device_id": device.id, "kind": ActionKind.START_SHARED}
+            first = Action(job_id=job_id, partner_id=partner_id, slowdown=2.0, partner_slowdown=1.25, **pair)
+            second = Action(job_id=partner_id, partner_id=job_id, slowdown=1.25, partner_slowdown=2.0, **pair)
+            actions += [first, second]
+        waits = (Action(kind=ActionKind.WAIT, job_id=job_id) for job_id in ids[2 * DEVICES :])
+        return replace(match(snapshot), actions=(*actions, *waits))
+
+    # 1. Pairs are placed, and run.
+    monkeypatch.setattr(client, "match", start_pairs)
+    placed = advisor.round()
+    planned = {each.job.id: each.action.slowdown for each in placed.decisions if each.action.device_id}
+    world.start()
+    before_s = advisor.round().at_s
+    world.pass_time(1000.0)
+    after_s = advisor.round().at_s
+    # 2. One job has ended: the next problem is about those beside whom there is a seat, and about those that wait.
+    problem, built = advisor.port.problem, list[tuple[Snapshot, Snapshot]]()
+
+    def with_and_without_losses(scope: str, lost_s: Callable[[str], float]) -> Any:
+        problems = problem(scope, lost_s), problem(scope, lambda _: 0.0)
+        built.append((problems[0].snapshot, problems[1].snapshot))
+        return problems[0]
+
+    monkeypatch.setattr(advisor.port, "problem", with_and_without_losses)
+    monkeypatch.setattr(client, "match", match)
+    world.end(next(iter(world.places())))
+    now_s = advisor.round().at_s
+    # 3. Each has as much more to do as it lost while it was beside another.
+    lost_s = dict[str, float]()
+    for device, plain in zip(built[0][0].devices, built[0][1].devices, strict=True):
+        for job, same in zip(device.residents, plain.residents, strict=True):
+            share, until_s = 1.0 - 1.0 / planned[job.id], now_s if len(device.residents) > 1 else after_s
+            lost_s[job.id] = job.remaining_s - same.remaining_s
+            assert share * (until_s - before_s) <= lost_s[job.id] + 1e-6, job.id
+            assert lost_s[job.id] <= share * (until_s - placed.at_s) + 1e-6, job.id
+    assert lost_s
+    assert min(lost_s.values()) >= 200.0
