@@ -17,8 +17,22 @@ settings.register_profile("repeatable", NO_LIMIT_OF_TIME, derandomize=True, data
 settings.load_profile("repeatable")
 
 HERE = Path(__file__).parent
-# Tests that pin cores, measure and compare times: another worker would disturb them, so they run one after another.
-MEASURING = ("profiling/programs/", "profiling/test_", "soak/")
+# Tests that pin cores, measure and compare times, or keep every core busy: they run one after another.
+MEASURING = (
+    "profiling/programs/test_command_measuring.py",
+    "profiling/programs/test_gpu.py",
+    "profiling/programs/test_misbehaving_programs.py",
+    "profiling/programs/test_run.py",
+    "profiling/test_command.py",
+    "profiling/test_measurer.py",
+    "profiling/test_profiler_conformance.py",
+    "profiling/test_services_and_gangs.py",
+    "profiling/test_worker_pool.py",
+    "profiling/test_workload_profiler.py",
+    "soak/test_busy_host.py",
+    "soak/test_load.py",
+    "soak/test_responsiveness.py",
+)
 # Slow tests that every landing needs: whole commands, real trainings and servers, what README and docs show.
 JOURNEYS = (
     "store/test_several_writers.py",
@@ -28,16 +42,13 @@ JOURNEYS = (
     "docs/",
     "examples/",
     "packaging/",
-    "profiling/programs/test_campaign.py",
     "profiling/programs/test_misbehaving_programs.py",
-    "profiling/test_campaign.py",
     "profiling/test_command.py",
     "profiling/static/test_static_profiler.py",
     "serving/test_dashboard.py",
     "sharing/test_run.py",
     "soak/",
     "training/publishing/test_mlflow_ui.py",
-    "study/replay/test_options.py",
     "training/test_pipeline.py",
     "training/test_retrain.py",
     "training/test_server.py",

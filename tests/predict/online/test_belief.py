@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tests.predict.online.belief_streams import (
     ODD_JOBS,
     SUBTLE_LIES,
     Stream,
+    StreamResult,
     observation,
     run_stream,
     run_upgrade,
@@ -25,9 +27,15 @@ from tests.predict.online.belief_streams import (
 NOISES = (0.02, 0.2)
 
 
+@cache
+def learned_stream(stream: Stream) -> StreamResult:
+    """Return what a stream taught, computed once however many tests compare with it; nobody changes it."""
+    return run_stream(stream)
+
+
 @pytest.mark.parametrize("noise", NOISES)
 def test_honest_windows_keep_their_weight_and_the_noise_is_learned(noise: float) -> None:
-    result = run_stream(Stream(noise=noise, windows=600))
+    result = learned_stream(Stream(noise=noise, windows=600))
     assert result.honest_outliers <= 0.02
     assert result.belief.domain(DOMAIN).noise_var ** 0.5 == pytest.approx(noise, rel=0.35)
     assert result.error(result.honest_jobs) <= 0.05
@@ -36,15 +44,15 @@ def test_honest_windows_keep_their_weight_and_the_noise_is_learned(noise: float)
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("named", [True, False])
 def test_one_lying_reporter_of_four_harms_nobody_else(lie: str, named: bool) -> None:
-    honest = run_stream(Stream(noise=0.05, named=named, windows=1000))
-    lied = run_stream(Stream(noise=0.05, named=named, windows=1000, lie=lie, liars=(0,)))
+    honest = learned_stream(Stream(noise=0.05, named=named, windows=1000))
+    lied = learned_stream(Stream(noise=0.05, named=named, windows=1000, lie=lie, liars=(0,)))
     assert lied.error(lied.honest_jobs) <= 1.2 * honest.error(lied.honest_jobs)
     assert lied.honest_outliers <= 0.02
 
 
 def test_two_colluding_reporters_of_eight_harm_nobody_else() -> None:
-    honest = run_stream(Stream(noise=0.05, reporters=8, windows=1000))
-    lied = run_stream(Stream(noise=0.05, reporters=8, windows=1000, lie="times 5", liars=(0, 1)))
+    honest = learned_stream(Stream(noise=0.05, reporters=8, windows=1000))
+    lied = learned_stream(Stream(noise=0.05, reporters=8, windows=1000, lie="times 5", liars=(0, 1)))
     assert lied.error(lied.honest_jobs) <= 1.2 * honest.error(lied.honest_jobs)
 
 
@@ -53,13 +61,9 @@ def test_two_colluding_reporters_of_eight_harm_nobody_else() -> None:
 def test_one_liar_among_four_reporters_who_see_every_job_is_found_out(lie: str, drifted: bool) -> None:
     """Nobody but the other reporters of its jobs contradicts it: the site may have drifted from the table meanwhile."""
     jobs = list(range(24))
-    honest, lied = (
-        [
-            run_stream(Stream(noise=0.05, windows=1000, seed=seed, shared=True, drifted=drifted, lie=lie, liars=liars))
-            for seed in range(2)
-        ]
-        for liars in ((), (0,))
-    )
+    sites = [Stream(noise=0.05, windows=1000, seed=seed, shared=True, drifted=drifted) for seed in range(2)]
+    honest = [learned_stream(site) for site in sites]
+    lied = [learned_stream(replace(site, lie=lie, liars=(0,))) for site in sites]
     error, error_with_liar = (np.mean([result.error(jobs) for result in results]) for results in (honest, lied))
     assert error_with_liar <= 1.25 * error
     assert max(result.honest_outliers for result in lied) <= 0.02
@@ -68,10 +72,10 @@ def test_one_liar_among_four_reporters_who_see_every_job_is_found_out(lie: str, 
 def test_odd_jobs_told_falsely_and_a_liar_who_reports_first_harm_nobody() -> None:
     """Of jobs that only the liar has reported on, nobody knows better; once others come, what it said is corrected."""
     jobs = list(range(24))
-    honest = run_stream(Stream(noise=0.05, windows=1000, shared=True)).error(jobs)
-    odd = run_stream(Stream(noise=0.05, windows=1000, shared=True, lie="odd jobs 2", liars=(0,)))
+    honest = learned_stream(Stream(noise=0.05, windows=1000, shared=True)).error(jobs)
+    odd = learned_stream(Stream(noise=0.05, windows=1000, shared=True, lie="odd jobs 2", liars=(0,)))
     assert odd.error(jobs) <= 1.2 * honest
-    first = run_stream(Stream(noise=0.05, windows=1000, shared=True, lie="times 2", liars=(0,), liar_first=100))
+    first = learned_stream(Stream(noise=0.05, windows=1000, shared=True, lie="times 2", liars=(0,), liar_first=100))
     assert first.error(jobs) <= 1.2 * honest
     assert first.honest_outliers <= 0.01
 
@@ -80,29 +84,29 @@ def test_odd_jobs_told_falsely_and_a_liar_who_reports_first_harm_nobody() -> Non
 def test_a_liar_on_a_drifted_site_and_two_who_collude_harm_nobody(lie: str) -> None:
     jobs = list(range(24))
     site = Stream(noise=0.05, windows=1000, shared=True, drifted=True)
-    honest = run_stream(site).error(jobs)
+    honest = learned_stream(site).error(jobs)
     assert honest <= 0.017
-    lied = run_stream(replace(site, lie=lie, liars=(0,)))
+    lied = learned_stream(replace(site, lie=lie, liars=(0,)))
     assert lied.error(jobs) <= 1.25 * honest
     assert lied.honest_outliers <= 0.02
     of_eight = replace(site, reporters=8)
-    colluding = run_stream(replace(of_eight, lie=lie, liars=(0, 1)))
-    assert colluding.error(jobs) <= 1.3 * run_stream(of_eight).error(jobs)
+    colluding = learned_stream(replace(of_eight, lie=lie, liars=(0, 1)))
+    assert colluding.error(jobs) <= 1.3 * learned_stream(of_eight).error(jobs)
 
 
 def test_lies_that_no_single_window_shows_harm_nobody_on_a_drifted_site() -> None:
     """A clock that runs a tenth too fast, a lie that begins late and grows, and answers copied before the lie."""
     jobs = list(range(24))
     site = Stream(noise=0.05, windows=1000, shared=True, drifted=True)
-    honest = run_stream(site).error(jobs)
+    honest = learned_stream(site).error(jobs)
     for lie in (*SUBTLE_LIES, COPIES):
-        lied = run_stream(replace(site, lie=lie, liars=(0,)))
+        lied = learned_stream(replace(site, lie=lie, liars=(0,)))
         assert lied.error(jobs) <= 1.2 * honest, lie
         assert lied.honest_outliers <= 0.02, lie
 
 
 def test_what_a_reporter_is_off_by_is_found_and_honest_ones_are_not_corrected() -> None:
-    lied = run_stream(Stream(noise=0.05, windows=600, shared=True, lie="times 2", liars=(2,)))
+    lied = learned_stream(Stream(noise=0.05, windows=600, shared=True, lie="times 2", liars=(2,)))
     reporters = lied.belief.state.nuisances[DOMAIN].reporters
     assert reporters["r2"].mean == pytest.approx(math.log(2.0), abs=0.05)
     assert all(abs(reporters[name].mean) <= 0.03 for name in ("r0", "r1", "r3"))
@@ -148,7 +152,7 @@ def test_a_throttled_device_is_no_property_of_its_jobs(slow: float) -> None:
 def test_reporters_that_see_jobs_of_their_own_are_not_compared() -> None:
     """Naming who reports changes nothing where nobody else saw the job: level and reporter cannot be told apart."""
     jobs = list(range(24))
-    named, unnamed = (run_stream(Stream(noise=0.05, windows=600, drifted=True, named=named)) for named in (True, False))
+    named, unnamed = (learned_stream(Stream(noise=0.05, windows=600, drifted=True, named=named)) for named in (True, False))
     assert not named.belief.state.nuisances[DOMAIN].reporters
     assert named.error(jobs) <= 1.1 * unnamed.error(jobs)
 
@@ -157,8 +161,8 @@ def test_reporters_that_see_jobs_of_their_own_are_not_compared() -> None:
 def test_noise_of_a_new_site_is_no_change_of_its_software(seed: int) -> None:
     """Eight times the noise of training; the errors of its first windows happen to look like shifts of jobs."""
     for reporters in (4, 8):
-        honest = run_stream(Stream(noise=0.2, seed=seed, reporters=reporters, windows=200))
-        lied = run_stream(
+        honest = learned_stream(Stream(noise=0.2, seed=seed, reporters=reporters, windows=200))
+        lied = learned_stream(
             Stream(
                 noise=0.2, seed=seed, reporters=reporters, windows=200, lie="growing", liars=(0, 1)[: reporters // 4]
             )
@@ -169,7 +173,7 @@ def test_noise_of_a_new_site_is_no_change_of_its_software(seed: int) -> None:
 @pytest.mark.parametrize("change", [0.6, 1.5, 3.0])
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_changed_job_is_learned_within_forty_of_its_windows(change: float, noise: float) -> None:
-    result = run_stream(Stream(noise=noise, change=change, windows=1800, seed=1))
+    result = learned_stream(Stream(noise=noise, change=change, windows=1800, seed=1))
     assert 0 < result.windows_to_learn_change <= 40
 
 
