@@ -8,7 +8,9 @@ from interfere.data.loading import shipped_table
 from interfere.data.tables import Table, read_table, write_table
 from interfere.features.pair import FeatureEncoder
 from interfere.training.dataset import Dataset, build_dataset
+from tests.training.mlflow_databases import copied_databases
 
+__all__ = ["copied_databases"]  # for every test here
 SMALL = 6  # workloads: 36 ordered pairs
 
 
