@@ -15,17 +15,21 @@ from interfere.features.pair import FeatureEncoder
 from interfere.study.engine import Engine, Runner, in_this_process
 from interfere.study.engines.catalogue import engine_of
 from interfere.study.engines.folder import in_folder
-from interfere.training.dataset import build_dataset
-from interfere.training.evaluation.cross_validation import evaluate_models
+from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.evaluation.cross_validation import Evaluation, evaluate_models
 from interfere.training.models.catalogue import select_models
 from interfere.training.pipeline import TrainingResult, train
 from tests.study.counting_tasks import Count, count, count_after_kills, refuse, work_after_a_kill
 from tests.study.test_engine import plain
 from tests.study.test_replays import inputs, ran, tasks, without_times
+from tests.training.mlflow_databases import copied_databases
 
+__all__ = ["copied_databases"]  # a fixture
 pytestmark = pytest.mark.timeout(900)
 TASKS = [Count(up_to=k) for k in range(16)]
 MAX_KILLS = 3  # of workers, over all tests of one engine
+MODELS = select_models("gbdt,mlp,gp,mean")
+TRAINED = {model.name: model for model in select_models("mean,additive")}
 
 
 @pytest.fixture(scope="module", params=["processes", "folder", "ray", "dask"])
@@ -58,6 +62,38 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             yield engine_of(1, f"dask:{cluster.scheduler_address}")
 
 
+# --- what one process gives, computed once for all engines ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return build_dataset([load_table("cpu")], FeatureEncoder())
+
+
+@pytest.fixture(scope="module")
+def replayed_here() -> str:
+    return without_times(ran(inputs(), tasks()))
+
+
+@pytest.fixture(scope="module")
+def evaluated_here(dataset: Dataset) -> list[Evaluation]:
+    return list(evaluate_models(dataset, MODELS))
+
+
+def trained(work: Path, engine: Engine | None) -> TrainingResult:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOURCE_DATE_EPOCH", "0")  # of the manifest
+        return train([shipped_table("cpu")], work, models=TRAINED, engine=engine)
+
+
+@pytest.fixture(scope="module")
+def trained_here(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
+    return trained(tmp_path_factory.mktemp("here"), None)
+
+
+# --- the engines ------------------------------------------------------------------------------------------------------
+
+
 def test_a_cluster_gives_the_results_of_one_process_also_where_a_worker_is_killed(
     engine: Engine, tmp_path: Path
 ) -> None:
@@ -76,37 +112,32 @@ def with_a_kill(engine: Engine, marks: Path) -> Engine:
     return lambda work, made, wanted: engine(work_after_a_kill, (work, made, marks), wanted)
 
 
-def test_a_sweep_is_that_of_one_process_also_where_a_worker_is_killed(engine: Engine, tmp_path: Path) -> None:
+def test_a_sweep_is_that_of_one_process_also_where_a_worker_is_killed(
+    engine: Engine, replayed_here: str, tmp_path: Path
+) -> None:
     made = inputs()
-    here = without_times(ran(made, tasks()))
-    assert without_times(ran(made, tasks(), Runner(engine=engine))) == here
-    assert without_times(ran(made, tasks(), Runner(engine=with_a_kill(engine, tmp_path)))) == here
+    assert without_times(ran(made, tasks(), Runner(engine=engine))) == replayed_here
+    assert without_times(ran(made, tasks(), Runner(engine=with_a_kill(engine, tmp_path)))) == replayed_here
     assert (tmp_path / "killed").exists()
 
 
-def test_folds_and_scores_are_those_of_one_process(engine: Engine) -> None:
-    dataset = build_dataset([load_table("cpu")], FeatureEncoder())
-    models = select_models("gbdt,mlp,gp,mean")
-    here = evaluate_models(dataset, models)
-    there = evaluate_models(dataset, models, runner=Runner(engine=engine))
-    for one, other in zip(here, there, strict=True):
+def test_folds_and_scores_are_those_of_one_process(
+    engine: Engine, dataset: Dataset, evaluated_here: list[Evaluation]
+) -> None:
+    there = evaluate_models(dataset, MODELS, runner=Runner(engine=engine))
+    for one, other in zip(evaluated_here, there, strict=True):
         assert one.scores == other.scores
         assert (one.predicted_log == other.predicted_log).all()
 
 
 def test_a_training_publishes_the_model_of_one_process_also_where_a_worker_is_killed(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, trained_here: TrainingResult, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")  # of the manifest
-    models = {model.name: model for model in select_models("mean,additive")}
-
-    def trained(name: str, engine_: Engine | None) -> TrainingResult:
-        return train([shipped_table("cpu")], tmp_path / name, models=models, engine=engine_)
-
     marks = tmp_path / "marks"
     marks.mkdir()
-    here, there, killed = trained("here", None), trained("there", engine), trained("kill", with_a_kill(engine, marks))
+    there, killed = trained(tmp_path / "there", engine), trained(tmp_path / "kill", with_a_kill(engine, marks))
     assert (marks / "killed").exists()
+    here = trained_here
     for other in (there, killed):
         assert (other.champion, other.version, other.scores) == (here.champion, here.version, here.scores)
         for file in here.folder.iterdir():

@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def copied_databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """MLflow makes an empty database by all migrations of its history, which take more than a second of CPU each time."""
+    """MLflow runs all migrations of its history for an empty database: more than a second of CPU each time."""
     from mlflow.store.db import utils
 
     made, migrate = tmp_path_factory.mktemp("mlflow") / "empty.db", utils._initialize_tables

@@ -152,7 +152,8 @@ def test_a_throttled_device_is_no_property_of_its_jobs(slow: float) -> None:
 def test_reporters_that_see_jobs_of_their_own_are_not_compared() -> None:
     """Naming who reports changes nothing where nobody else saw the job: level and reporter cannot be told apart."""
     jobs = list(range(24))
-    named, unnamed = (learned_stream(Stream(noise=0.05, windows=600, drifted=True, named=named)) for named in (True, False))
+    site = Stream(noise=0.05, windows=600, drifted=True)
+    named, unnamed = (learned_stream(replace(site, named=named)) for named in (True, False))
     assert not named.belief.state.nuisances[DOMAIN].reporters
     assert named.error(jobs) <= 1.1 * unnamed.error(jobs)
 
