@@ -1,12 +1,14 @@
 """Ask a server who holds how much device memory in a scope."""
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from interfere.commands.options import Target, connect
 from interfere.commands.output import JsonFlag, emit
+from interfere.errors import NotFoundError, remedy_for_name
 from interfere.reports.document import Part, Sentence, text_table
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def grants(
     scope: Annotated[str, typer.Option(help="Cluster or partition, as in the snapshots sent to match.")] = "default",
+    device: Annotated[str, typer.Option(help="One device: its id, or the UUID of its GPU. Default: all.")] = "",
     target: Target = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -30,7 +33,24 @@ def grants(
 
     with connect(target) as client:
         tables = client.grants(scope=scope)
+    tables = of_device(tables, device) if device else tables
     emit(to_document(tables), _page(tables), as_json=as_json)
+
+
+def of_device(tables: "GrantTables", name: str) -> "GrantTables":
+    """Return the tables of one device, by its id or the last part of it, such as the UUID of its GPU.
+
+    Raises NotFoundError for a device that grants no memory in the scope.
+    """
+    own = {each.device_id for each in tables.devices if name in (each.device_id, each.device_id.rpartition("/")[2])}
+    if not own:
+        remedy = remedy_for_name(name, [each.device_id for each in tables.devices])
+        raise NotFoundError(f"no such device grants memory in scope {tables.scope}", value=name, remedy=remedy)
+    return replace(
+        tables,
+        devices=tuple(each for each in tables.devices if each.device_id in own),
+        grants=tuple(each for each in tables.grants if each.device_id in own),
+    )
 
 
 def _page(tables: "GrantTables") -> list[Part]:

@@ -19,11 +19,11 @@ from interfere import progress
 from interfere.commands.output import progress_note
 from interfere.errors import UnfitError
 from interfere.monitoring.job_memory import MemoryCgroup, cgroup_of
-from interfere.profiling.programs import started_jobs
+from interfere.profiling.programs import node_devices, started_jobs
 from interfere.profiling.programs.process_tree import start_time
 from interfere.profiling.programs.started_jobs import Ending, JobRecord, NoticeKind
 from interfere.records import NAN
-from interfere.sharing.device_turns import environment_of
+from interfere.sharing.device_turns import environment_of, find_priority
 
 app = typer.Typer(add_completion=False)
 GIB = 2.0**30
@@ -36,7 +36,9 @@ def run(
     line: Annotated[list[str], typer.Argument(metavar="-- PROGRAM ARGUMENT...", help="What to run.")],
     workload: Annotated[str, typer.Option(help="Its workload: what it runs. Default: the program's file name.")] = "",
     job: Annotated[str, typer.Option(help="Id of the job. Default: made of the workload.")] = "",
-    device: Annotated[str, typer.Option(help="Id of the device on this node, as the agent's settings name it.")] = "0",
+    device: Annotated[
+        str, typer.Option(help="The device on this node: its id in the agent's settings, or the UUID of its GPU.")
+    ] = "0",
     memory_gib: Annotated[float, typer.Option(min=0, help="Device memory that it asks for. 0: it does not say.")] = 0.0,
     limit_gib: Annotated[
         float, typer.Option(min=0, help="Hard limit of its host memory, by a control group. 0: none.")
@@ -51,14 +53,16 @@ def run(
 ) -> None:
     """Run a job that this node's agent knows: its memory is measured, and it is warned and ended by its grant.
 
-    Its exit status is that of the program; 143 where it was ended. All its processes end with its first one.
+    A device that cannot back the memory that the job asks for refuses it. A job on a GPU sees that GPU alone. Its exit
+    status is that of the program; 143 where it was ended. All its processes end with its first one.
     """
     name = workload or Path(line[0]).name
-    job_id = job or f"{name}-{secrets.token_hex(4)}"
-    supervised = SupervisedJob(
-        folder=started_jobs.make_folder(jobs, job_id),
-        record=JobRecord(
-            job_id=job_id,
+    if priority:
+        find_priority(priority)
+    admission = node_devices.admit(
+        jobs,
+        JobRecord(
+            job_id=job or f"{name}-{secrets.token_hex(4)}",
             workload=name,
             device_id=device,
             memory_bytes=memory_gib * GIB or NAN,
@@ -67,8 +71,15 @@ def run(
             since_s=time.time(),
             token=secrets.token_hex(16),
         ),
+    )
+    if admission.objection:
+        progress_note(f"an agent that enforces grants would refuse this job: {admission.objection}")
+    turns = environment_of(priority, admission.record.device_id) if priority else {}
+    supervised = SupervisedJob(
+        folder=admission.folder,
+        record=admission.record,
         grace_s=grace_s,
-        environment=environment_of(priority, device) if priority else {},
+        environment={**admission.environment, **turns},
     )
     raise typer.Exit(supervised.run(line, limit_gib * GIB or NAN))
 

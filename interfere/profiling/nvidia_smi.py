@@ -12,14 +12,14 @@ import io
 import math
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from types import TracebackType
 from typing import Self
 
 from interfere.devices import device_type_of_product
-from interfere.errors import ConflictError, NotFoundError, UnfitError
+from interfere.errors import ConflictError, NotFoundError, UnfitError, remedy_for_name
 from interfere.records import NAN, JobProfile
 
 PROGRAM = "nvidia-smi"
@@ -110,6 +110,19 @@ def find_gpu(device_type: str, index: int | None = None) -> Gpu:
     if matching[0].mig:
         raise UnfitError("this GPU is divided by MIG", value=matching[0].product, remedy=MIG_REMEDY)
     return matching[0]
+
+
+def check_gpus(uuids: Iterable[str]) -> None:
+    """Raise NotFoundError for a UUID that no GPU of this machine has, or without a driver; UnfitError for a partition
+    of a GPU."""
+    known: list[str] | None = None
+    for uuid in uuids:
+        if uuid.startswith("MIG-"):
+            raise UnfitError("a partition of a GPU is not measured", value=uuid, remedy="name the whole GPU, or none")
+        known = [gpu.uuid for gpu in list_gpus()] if known is None else known
+        if uuid not in known:
+            remedy = remedy_for_name(uuid, known)
+            raise NotFoundError("no GPU of this machine has this UUID", value=uuid, remedy=remedy)
 
 
 def gpu_processes(gpu_uuid: str) -> tuple[GpuProcess, ...]:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from interfere.client import PolicyClient
 from interfere.commands.grants import app
 from interfere.config import Settings
-from interfere.errors import InvalidInputError
+from interfere.errors import InvalidInputError, NotFoundError
 from interfere.records import (
     Action,
     ActionKind,
@@ -250,6 +250,10 @@ def test_the_command_prints_both_tables(client: PolicyClient, server: RunningSer
     assert document["grants"][1]["last_use_bytes"] is None
     assert document["devices"][0]["free"] == 34
     assert json.loads(run("--scope", "other", "--json"))["devices"] == []
+    assert json.loads(run("--device", "d", "--json")) == document
+    refused = CliRunner().invoke(app, ["--target", server.address, "--device", "e"])
+    assert isinstance(refused.exception, NotFoundError)
+    assert "one of d" in str(refused.exception)
 
 
 def test_granules_are_counted_for_whoever_watches(serve: Callable[..., RunningServer], settings: Settings) -> None:

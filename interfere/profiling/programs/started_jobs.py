@@ -123,9 +123,7 @@ def make_folder(root: Path, job_id: str) -> Path:
     if not job_id or job_id.startswith(".") or "/" in job_id or not job_id.isprintable() or len(job_id) > 200:
         raise InvalidInputError("this is no name of a job", value=job_id, remedy="use letters, digits, - and _")
     try:
-        if not root.is_dir():
-            root.mkdir(parents=True)
-            root.chmod(0o1777)  # every user may start jobs, and remove none of others
+        make_root(root)
         for job in started_jobs(root):
             if job.ending is not None and (job.id == job_id or time.time() - job.ending.at_s > KEPT_S):
                 remove(job)
@@ -137,8 +135,15 @@ def make_folder(root: Path, job_id: str) -> Path:
         raise ConflictError("a job of this name is running", value=job_id, remedy="give it another --job") from None
     except OSError as error:
         what = f"the folder of started jobs cannot be written ({error.strerror})"
-        raise UnfitError(what, value=root, remedy="give one that you may write to: --jobs FOLDER") from None
+        raise UnfitError(what, value=root, remedy="give one that you may write to: --jobs-folder FOLDER") from None
     return folder
+
+
+def make_root(root: Path) -> None:
+    """Make the folder of all started jobs where there is none. Raises OSError."""
+    if not root.is_dir():
+        root.mkdir(parents=True)
+        root.chmod(0o1777)  # every user may start jobs, and remove none of others
 
 
 def write_record(folder: Path, record: JobRecord) -> None:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
@@ -22,13 +23,20 @@ from interfere.monitoring.job_memory import (
     pod_cgroup,
     warning,
 )
+from interfere.profiling.programs.node_devices import publish
 from interfere.profiling.programs.process_tree import ProcessTable
 from interfere.profiling.programs.started_jobs import NoticeKind, StartedJob
 from interfere.records import NAN, MemoryUsage
 from interfere.records.promises import granules_for
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.metrics import AdapterMetrics
-from interfere.serving.adapters.node.port import NodeChange, NodePort, NodeSettings, memory_on_gpus
+from interfere.serving.adapters.node.port import (
+    NodeChange,
+    NodePort,
+    NodeSettings,
+    memory_on_gpus,
+    published_devices,
+)
 from interfere.serving.adapters.observations import MAX_USAGES
 from interfere.serving.adapters.round import Advisor, Round, run_rounds, stop_on_signals
 from interfere.serving.adapters.settings import GIB, AdapterSettings
@@ -94,12 +102,14 @@ class MeasuredJobs:
 class SlurmJobs:
     """The jobs of this node that Slurm started (`JobSource`): Slurm's advisor ends them.
 
-    Their memory counts in their own control group, where Slurm makes one, else in their process trees.
+    On a GPU whose UUID is known, what they hold there counts. `uuid_of`: the UUIDs by GRES type; a type may also be a
+    UUID itself. Else their memory counts in their own control group, where Slurm makes one, or in their process trees.
     """
 
-    def __init__(self, settings: SlurmSettings, node: str) -> None:
-        self.cluster, self._settings, self._node = settings.cluster, settings, node
+    def __init__(self, settings: SlurmSettings, node: str, uuid_of: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.cluster, self._settings, self._node, self._uuid_of = settings.cluster, settings, node, uuid_of
         self._slurm = SlurmCommands(settings.timeout_s, settings.only_user_id)
+        self._uuids: tuple[str, ...] = ()
 
     def jobs(self) -> list[WatchedJob]:
         """Return the running jobs of this node that name their workload and run on one known device."""
@@ -117,16 +127,22 @@ class SlurmJobs:
                     workload=job.workload,
                     device_id=place.device_id,
                     device_type=place.device_type,
+                    gpu_uuid=self._uuid(place.device_id.rpartition("/")[2]),
                     limit_bytes=granted_bytes * (1.0 + tolerance) if granted_bytes else math.inf,
                     cgroup=_slurm_cgroup(pids, job.id),
                     pids=pids,
                 )
             )
+        self._uuids = tuple(dict.fromkeys(job.gpu_uuid for job in watched if job.gpu_uuid))
         return watched
 
+    def _uuid(self, gres: str) -> str:
+        """Return the UUID of a GPU by its GRES type; empty where it is not known."""
+        return self._uuid_of.get(gres, gres if gres.startswith("GPU-") else "")
+
     def gpu_uuids(self) -> tuple[str, ...]:
-        """Return none: Slurm names its GPUs by their GRES types."""
-        return ()
+        """Return the GPUs of the jobs, as far as their UUIDs are known."""
+        return self._uuids
 
     def warn(self, job_id: str, message: str) -> None:
         """Write into the standard error of a job."""
@@ -221,10 +237,12 @@ def agent(
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = NodeSettings.load(config, {"server": server, "interval_s": interval, "node": node})
+    if settings.devices:
+        publish(settings.jobs, published_devices(settings, enforced=enforce))
     port, metrics = NodePort(settings, enforce=enforce), AdapterMetrics("node", {})
     sources = [
         MeasuredJobs(source, source_settings, settings.largest_gap_s, enforce=enforce)
-        for source, source_settings in _sources(slurm, kubernetes, settings.node_name)
+        for source, source_settings in _sources(slurm, kubernetes, settings)
     ]
     with PolicyClient(settings.server, timeout_s=settings.timeout_s) as client:
         advisor = Advisor(port, client, port, settings, metrics)
@@ -245,17 +263,18 @@ def agent(
 
 
 def _sources(
-    slurm: Path | None, kubernetes: Path | None, node: str
+    slurm: Path | None, kubernetes: Path | None, node: NodeSettings
 ) -> Iterator[tuple[JobSource, SlurmSettings | KubernetesSettings]]:
     if slurm is not None:
         slurm_settings = SlurmSettings.load(slurm, {})
-        yield SlurmJobs(slurm_settings, node), slurm_settings
+        uuid_of = {device.id: device.gpu_uuid for device in node.devices if device.gpu_uuid}
+        yield SlurmJobs(slurm_settings, node.node_name, uuid_of), slurm_settings
     if kubernetes is not None:
         from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
 
         settings = KubernetesSettings.load(kubernetes, {})
         api = ClusterApi(settings.timeout_s, settings.writes_per_s, settings.burst)
-        yield PodJobs(settings, api, node), settings
+        yield PodJobs(settings, api, node.node_name), settings
 
 
 def document(done: Round[StartedJob, NodeChange], warnings: Mapping[str, str], *, enforced: bool) -> dict[str, Any]:

@@ -7,17 +7,20 @@ or ended; all is measured and reported. Law 4: a sample that cannot be read is n
 
 import logging
 import math
+import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from interfere.errors import InterfereError, Violation
+from interfere.errors import InterfereError, UnfitError, Violation
 from interfere.monitoring.job_memory import ExcessWatch, MemoryWindows, WatchedJob, cgroup_of, memory_usages, warning
-from interfere.profiling.nvidia_smi import gpu_processes
+from interfere.policy.rules.memory import device_slots
+from interfere.profiling.nvidia_smi import check_gpus, gpu_processes
+from interfere.profiling.programs.node_devices import PublishedDevice, PublishedDevices
 from interfere.profiling.programs.process_tree import ProcessTable
 from interfere.profiling.programs.started_jobs import (
     JOBS,
@@ -34,7 +37,7 @@ from interfere.profiling.programs.started_jobs import (
 )
 from interfere.progress import Mark, read
 from interfere.records import NAN, ActionKind, Device, Job, Plan, Snapshot
-from interfere.records.checks import refused
+from interfere.records.checks import check, refused
 from interfere.serving.adapters.observations import DecidedJob, Rejection
 from interfere.serving.adapters.problem import Problem, host_reserves, job_record
 from interfere.serving.adapters.round import (
@@ -55,12 +58,28 @@ SETTLE_S = 3.0  # marks are written once a second
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDevice(SharedDeviceFacts):
-    """A device of this node. `gpu_uuid` empty: a part of the host, such as a core; its memory is that of the host."""
+    """A device of this node. `gpu_uuid` empty: a part of the host, such as a core; its memory is that of the host.
 
-    id: str
-    gpu_uuid: str = ""
+    `id` empty: the UUID. For Slurm's jobs it is the GRES type of the GPU.
+    """
+
+    id: str = ""
+    gpu_uuid: str = ""  # as nvidia-smi -L lists it
 
     ALWAYS_GRANTS: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        bad = []
+        if not (self.id or self.gpu_uuid):
+            bad.append(
+                refused(self, "id", "is needed, or gpu_uuid", 'add id = "0", or the UUID that nvidia-smi -L lists')
+            )
+        if self.gpu_uuid and not self.gpu_uuid.startswith(("GPU-", "MIG-")):
+            remedy = "nvidia-smi -L lists the UUIDs of GPUs: GPU-5ad6e4..."
+            bad.append(refused(self, "gpu_uuid", "is no UUID of a GPU", remedy))
+        check(bad)
+        object.__setattr__(self, "id", self.id or self.gpu_uuid)
+        SharedDeviceFacts.__post_init__(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +99,13 @@ class NodeSettings(AdapterSettings):
 
     def own_violations(self) -> Sequence[Violation]:
         """Return a violation where a device is described twice."""
-        names = [device.id for device in self.devices]
         bad = []
-        if len(set(names)) < len(names):
-            bad.append(refused(self, "devices", "two have one id", "give each its own", value=", ".join(names)))
+        for what in ("id", "gpu_uuid"):
+            names = [name for device in self.devices if (name := getattr(device, what))]
+            if len(set(names)) < len(names):
+                bad.append(
+                    refused(self, "devices", f"two have one {what}", "give each its own", value=", ".join(names))
+                )
         return bad
 
     @property
@@ -150,7 +172,7 @@ class NodePort:
         self._read_jobs(table)
         watched = [self._watched_job(job) for job in self._running()]
         prefix = f"node/{self._settings.cluster}/{self._settings.node_name}"
-        gpu_table = memory_on_gpus(device.gpu_uuid for device in self._settings.devices if device.gpu_uuid)
+        gpu_table = memory_on_gpus({job.gpu_uuid for job in watched if job.gpu_uuid})
         usages = memory_usages(watched, self._windows, gpu_table, self._now_s, prefix, table)
         limit_of = {job.run_id: job.limit_bytes for job in watched}
         for run_id, used_bytes in self._excess.see(watched, usages).items():
@@ -177,7 +199,8 @@ class NodePort:
         """Read the jobs on known devices, with their processes; a job of which nothing is left has ended."""
         jobs = []
         for job in started_jobs(self._settings.jobs):
-            if job.ending is not None and self._now_s - job.ending.at_s > self._settings.lookback_s:
+            ending = job.ending or self._lost.get(job.run_id)
+            if ending is not None and self._now_s - ending.at_s > self._settings.lookback_s:
                 remove(job)
             elif self.device_id(job) in self._devices:
                 jobs.append(job)
@@ -252,20 +275,7 @@ class NodePort:
             )
             if record is not None:
                 residents[self.device_id(job)].append(record)
-        devices = tuple(
-            Device(
-                id=name,
-                node=self._settings.node_name,
-                type=device.type,
-                mode=device.mode,
-                memory_bytes=device.memory_gib * GIB,
-                granule_bytes=device.granule_gib * GIB,
-                oversubscription_ratio=device.oversubscription_ratio,
-                residents=tuple(residents[name]),
-            )
-            for name, device in self._devices.items()
-        )
-        devices = host_reserves(devices, self._settings.host_reserve_gib * GIB)
+        devices = device_records(self._settings, {name: tuple(jobs) for name, jobs in residents.items()})
         snapshot = Snapshot(pending=(), devices=devices, scope=scope, now_s=self._now_s)
         return Problem(snapshot=snapshot, candidates=(), left_out=Counter())
 
@@ -325,6 +335,57 @@ class NodePort:
     def complete_until_s(self, now_s: float) -> float:
         """Return the time up to which the marks are complete (`MarkSource`)."""
         return now_s
+
+
+def device_records(settings: NodeSettings, residents: Mapping[str, tuple[Job, ...]]) -> tuple[Device, ...]:
+    """Return the devices of a node with the jobs on each, by the id of the device in decisions."""
+    devices = [
+        Device(
+            id=(name := f"{settings.node_name}/{device.id}"),
+            node=settings.node_name,
+            type=device.type,
+            mode=device.mode,
+            memory_bytes=device.memory_gib * GIB,
+            granule_bytes=device.granule_gib * GIB,
+            oversubscription_ratio=device.oversubscription_ratio,
+            residents=residents.get(name, ()),
+        )
+        for device in settings.devices
+    ]
+    return host_reserves(devices, settings.host_reserve_gib * GIB)
+
+
+def published_devices(settings: NodeSettings, *, enforced: bool) -> PublishedDevices:
+    """Return what `interfere run` needs to know of this node's devices.
+
+    Raises NotFoundError for a GPU that this machine has not, and UnfitError where the memory of this host is less than
+    what it is to back.
+    """
+    check_gpus(device.gpu_uuid for device in settings.devices if device.gpu_uuid)
+    slots = [device_slots(record) for record in device_records(settings, {})]
+    reserve_bytes = [
+        0.0 if each is None or math.isnan(each.host_reserve_bytes) else each.host_reserve_bytes for each in slots
+    ]
+    host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if sum(reserve_bytes) > host_bytes:
+        raise UnfitError(
+            "this host cannot back what its devices may grant beyond their own memory",
+            value=f"{sum(reserve_bytes) / GIB:.4g} GiB, and the host has {host_bytes / GIB:.4g} GiB",
+            remedy="set host_reserve_gib to what the host can spare, or lower oversubscription_ratio",
+        )
+    return PublishedDevices(
+        enforced=enforced,
+        devices=tuple(
+            PublishedDevice(
+                id=device.id,
+                gpu_uuid=device.gpu_uuid,
+                granules=each.granules if each else 0,
+                granule_bytes=each.granule_bytes if each else 0.0,
+                host_reserve_bytes=reserved,
+            )
+            for device, each, reserved in zip(settings.devices, slots, reserve_bytes, strict=True)
+        ),
+    )
 
 
 def memory_on_gpus(uuids: Iterable[str]) -> dict[str, dict[int, float]]:
