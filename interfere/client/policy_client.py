@@ -167,7 +167,7 @@ class PolicyClient:
         A longer entry (victim, neighbour, neighbour, ...) asks for the victim's slowdown beside several neighbours at
         once. Such an answer is composed of the answers for its pairs, and its source says so. A pair that cannot be
         predicted abstains with a reason. An empty device type stands for the only device type that the model knows.
-        `metric`: whose slowdown, that of a step where empty; of services latency_p50 or latency_p99.
+        `metric`: whose slowdown, that of a step where empty; of services one of the other `METRICS`.
         """
         query = PairQuery(
             jobs=_refs(jobs),

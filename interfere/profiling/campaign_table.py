@@ -243,7 +243,12 @@ def _columns(
 
 # --- latencies of services --------------------------------------------------------------------------------------------
 
-LATENCY_QUANTILES = {"latency_p50": 0.5, "latency_p99": 0.99}  # by metric
+# Of each metric the times that it is a quantile of, a field of SideSlice, and which quantile.
+LATENCY_METRICS = {
+    f"{name}_{quantile}": (field, q)
+    for name, field in (("latency", "latencies_s"), ("ttft", "ttft_s"), ("tpot", "tpot_s"))
+    for quantile, q in (("p50", 0.5), ("p99", 0.99))
+}
 MIN_BEYOND = 2.0  # requests beyond the quantile: with fewer a quantile is the maximum
 # Share of a slice that third processes took. One time slice of theirs, 3 ms, is the p99 of a service alone: where they
 # took more, p99 of the same service differed by half between two campaigns.
@@ -256,7 +261,7 @@ def _with_latencies(
     profiles: Sequence[JobProfile], blocks_of_pairs: Iterable[Sequence[MeasuredBlock]]
 ) -> list[JobProfile]:
     """Return the profiles, those of services with the quantiles of their latency alone over all blocks."""
-    alone = _latencies_alone(blocks_of_pairs)
+    alone = _latencies_alone(blocks_of_pairs, "latencies_s")
 
     def quantile_s(workload: str, q: float) -> float:
         latencies_s = alone.get(workload, [])
@@ -268,37 +273,44 @@ def _with_latencies(
     ]
 
 
-def _latencies_alone(blocks_of_pairs: Iterable[Sequence[MeasuredBlock]]) -> dict[str, list[float]]:
-    """Return the latencies of each service alone, in seconds; none where every slice was disturbed."""
+def _latencies_alone(blocks_of_pairs: Iterable[Sequence[MeasuredBlock]], times: str) -> dict[str, list[float]]:
+    """Return the latencies of each service alone, in seconds; none where every slice was disturbed.
+
+    `times` is the field of SideSlice that holds them. A service without such times is left out.
+    """
     alone: dict[str, list[float]] = {}
     for side in (side for blocks in blocks_of_pairs for block in blocks for side in block.sides):
-        if any(each.latencies_s for each in side.slices):
+        if any(getattr(each, times) for each in side.slices):
             pooled = alone.setdefault(side.workload, [])
-            pooled += [each for part in _slices(side, alone=True) for each in part]
+            pooled += [each for part in _slices(side, times, alone=True) for each in part]
     return alone
 
 
 def latency_rows(campaigns: Sequence[CampaignBlocks]) -> tuple[PairMeasurement, ...]:
     """Return a row of each service beside each neighbour, of each latency metric and of each campaign.
 
-    `slowdown` is the quantile of the latency beside the neighbour divided by the quantile alone. Requests are pooled:
-    alone over all blocks of all campaigns, since they do not depend on the neighbour, else over the blocks of the row.
-    `passes` holds the ratio of each block. Intervals are widened by the factor by which campaigns differ more than
-    their errors predict.
+    Metrics are quantiles of the latency of a request and, of services that generate tokens, of the time to first token
+    and of the time per output token. `slowdown` is the quantile beside the neighbour divided by the quantile alone.
+    Requests are pooled: alone over all blocks of all campaigns, since they do not depend on the neighbour, else over
+    the blocks of the row. `passes` holds the ratio of each block. Intervals are widened by the factor by which
+    campaigns differ more than their errors predict.
     """
-    alone = _latencies_alone(blocks for _, pairs in campaigns for blocks in pairs)
+    alone = {
+        times: _latencies_alone((blocks for _, pairs in campaigns for blocks in pairs), times)
+        for times, _ in LATENCY_METRICS.values()
+    }
     latencies = [
-        _latency(labels, blocks, victim, neighbour, metric, alone[victim])
+        _latency(labels, blocks, victim, neighbour, metric, alone[times][victim])
         for labels, pairs in campaigns
         if not labels.mode.properties.orders_jobs  # a service has two rows there, one of each role
         for blocks in pairs
         for victim, neighbour in _directions(blocks)
-        if victim in alone
-        for metric in LATENCY_QUANTILES
+        for metric, (times, _) in LATENCY_METRICS.items()
+        if victim in alone[times]
     ]
     scales = {
         metric: scale_factor(_repeats([each for each in latencies if each.metric == metric]))
-        for metric in LATENCY_QUANTILES
+        for metric in LATENCY_METRICS
     }
     return tuple(each.row(scales[each.metric]) for each in latencies)
 
@@ -309,13 +321,14 @@ def _directions(blocks: Sequence[MeasuredBlock]) -> Iterable[tuple[str, str]]:
     return dict.fromkeys(((first, second), (second, first)))
 
 
-def _slices(side: BlockSide, *, alone: bool) -> list[tuple[float, ...]]:
+def _slices(side: BlockSide, times: str, *, alone: bool) -> list[tuple[float, ...]]:
     """Return the latencies of a service in each slice of a kind that counts and was hardly disturbed."""
-    return [
-        each.latencies_s
+    latencies = [
+        getattr(each, times)
         for each in side.slices
-        if each.counted and each.alone is alone and each.latencies_s and each.taken_s <= MAX_TAKEN * each.wall_s
+        if each.counted and each.alone is alone and each.taken_s <= MAX_TAKEN * each.wall_s
     ]
+    return [each for each in latencies if each]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,9 +366,9 @@ def _latency(
     alone: Sequence[float],
 ) -> _Latency:
     """Compare the latencies of a service beside a neighbour with those alone."""
-    q = LATENCY_QUANTILES[metric]
+    times, q = LATENCY_METRICS[metric]
     of_blocks = [
-        [part for side in sides_of_job(block, victim) for part in _slices(side, alone=False)]
+        [part for side in sides_of_job(block, victim) for part in _slices(side, times, alone=False)]
         for block in blocks
         if block.accepted
     ]

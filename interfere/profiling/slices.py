@@ -33,6 +33,7 @@ from interfere.profiling.trace import (
     first_start_s,
     latencies_s,
     running_intervals,
+    token_times_s,
     whole_steps,
 )
 from interfere.records import (
@@ -62,6 +63,7 @@ CLOCKS_KEPT = 200  # newest measurements of a core's clock, from which its usual
 CORRECTION_ERROR = 0.12
 WARN_STEAL = 0.03  # share of the core; worth a warning
 TIME, CPU, WAIT, CORE_BUSY = range(4)  # columns of Recording.samples
+NO_REQUESTS: Requests = np.empty((0, 4))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +146,9 @@ def _side_slice(
     uses = [_core_use(rank, [other for other in neighbours if other.core == rank.core], span) for rank in own.ranks]
     cpu_s, paused_s, _ = uses[0]
     taken_s = max(taken_s for _, _, taken_s in uses)  # the ranks of a gang wait for the one that lost most
-    latencies = () if own.requests is None else latencies_s(own.requests, start_s, window.end_s).round(6).tolist()
+    requests = NO_REQUESTS if own.requests is None else own.requests
+    ttft, tpot = token_times_s(requests, start_s, window.end_s)
+    latencies = latencies_s(requests, start_s, window.end_s)
     before, after = window.clocks[k] if window.clocks else (NAN, NAN)
     return SideSlice(
         alone=not others,
@@ -157,7 +161,9 @@ def _side_slice(
         clock_before=before,
         clock_after=after,
         overlap_s=round(min(overlaps, default=span.wall_s), 6),
-        latencies_s=tuple(latencies),
+        latencies_s=tuple(latencies.round(6).tolist()),
+        ttft_s=tuple(ttft.round(6).tolist()),
+        tpot_s=tuple(tpot.round(6).tolist()),
     )
 
 

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 Trace = NDArray[np.float64]  # float64[e, 4]: wall seconds, CPU seconds, steps, Event
 Intervals = NDArray[np.float64]  # float64[k, 2]: start and end in seconds
-Requests = NDArray[np.float64]  # float64[r, 2]: arrival and answer of each request in monotonic seconds, in order
+# float64[r, 4]: arrival, answer and first token of each request in monotonic seconds, and its tokens, in order of
+# arrival: `arrivals.Answered`. NaN and 0 in the last two columns where no tokens are generated.
+Requests = NDArray[np.float64]
 
 
 class Event(IntEnum):
@@ -105,8 +107,23 @@ def first_start_s(trace: Trace, start_s: float, end_s: float) -> float:
 
 def latencies_s(requests: Requests, start_s: float, end_s: float) -> NDArray[np.float64]:
     """Return float64[r]: the latency of each request that arrived within a time window, whenever it was answered."""
-    arrived = requests[(requests[:, 0] >= start_s) & (requests[:, 0] < end_s)]
+    arrived = _arrived(requests, start_s, end_s)
     return np.asarray(arrived[:, 1] - arrived[:, 0])
+
+
+def token_times_s(requests: Requests, start_s: float, end_s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the time to first token (TTFT) and the time per output token (TPOT), float64[g] and float64[h].
+
+    They are of the requests that arrived within a time window and whose answer has tokens; TPOT, the mean time between
+    the tokens of an answer, of answers with two tokens or more.
+    """
+    arrived = _arrived(requests, start_s, end_s)
+    generated, several = arrived[arrived[:, 3] >= 1], arrived[arrived[:, 3] >= 2]
+    return generated[:, 2] - generated[:, 0], (several[:, 1] - several[:, 2]) / (several[:, 3] - 1)
+
+
+def _arrived(requests: Requests, start_s: float, end_s: float) -> Requests:
+    return requests[(requests[:, 0] >= start_s) & (requests[:, 0] < end_s)]
 
 
 def busy_and_idle_durations(trace: Trace, limit: int = 200) -> tuple[tuple[float, ...], tuple[float, ...]]:

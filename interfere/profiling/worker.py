@@ -28,7 +28,7 @@ from interfere.errors import UnfitError
 from interfere.profiling import affinity, facts, workloads
 from interfere.profiling.facts import StepFacts
 from interfere.profiling.trace import Event, Requests, Trace
-from interfere.profiling.workloads.arrivals import OpenLoop
+from interfere.profiling.workloads.arrivals import Answered, OpenLoop
 
 ANSWER_TIMEOUT_S = 60.0
 WARM_STEPS, WARM_S = 3, 0.25
@@ -294,7 +294,7 @@ class Worker:
             case WorkerCommand.COLLECT:
                 trace, self.events = np.array(self.events, dtype=np.float64).reshape(-1, 4), []
                 answered = self.step.take_answered() if isinstance(self.step, OpenLoop) else []
-                return trace, np.array(answered, dtype=np.float64).reshape(-1, 2)
+                return trace, np.array(answered, dtype=np.float64).reshape(-1, len(Answered._fields))
             case WorkerCommand.SPIN:
                 return affinity.spin_s()
             case WorkerCommand.FACTS:

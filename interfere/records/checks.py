@@ -12,7 +12,8 @@ T = TypeVar("T")
 
 NAN = math.nan
 MAX_FLOAT = sys.float_info.max
-METRICS = ("step_time_mean", "latency_p50", "latency_p99")
+# Of services: the latency of a request, and where it generates tokens the time to first token and per output token.
+METRICS = ("step_time_mean", "latency_p50", "latency_p99", "ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99")
 MIN_SLOWDOWN, MAX_SLOWDOWN = 0.2, 100.0  # a measurement beyond these bounds is a broken clock or a stuck job
 MIN_WEIGHT = 1e-6  # of a job, or of a term of an objective: smaller ones vanish in sums over a million jobs
 

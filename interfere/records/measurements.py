@@ -302,6 +302,8 @@ class SideSlice:
     clock_after: float
     overlap_s: float  # of the wall time, how long the loops of all other jobs ran
     latencies_s: tuple[float, ...] = ()  # of a service, from arrival to answer, of the requests that arrived in it
+    ttft_s: tuple[float, ...] = ()  # of these, where tokens are generated: time to first token, from arrival
+    tpot_s: tuple[float, ...] = ()  # time per output token after the first
     counted: bool = True  # False: more disturbed than the others
 
 

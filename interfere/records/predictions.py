@@ -132,7 +132,7 @@ class PairQuery:
     mode: SharingMode = SharingMode.TIMESLICE
     device_memory_bytes: float = NAN
     allow_extrapolation: bool = False
-    metric: str = ""  # whose slowdown: of a step where empty; of services latency_p50 or latency_p99
+    metric: str = ""  # whose slowdown: of a step where empty; of services another of METRICS
 
     def __post_init__(self) -> None:
         bad = set_sharing_mode(self) + number_violations(self, "device_memory_bytes", low=1.0)

@@ -33,6 +33,7 @@ class RuleKind(StrEnum):
     REQUEST_SLOWDOWN_CAP = "request_slowdown_cap"  # the max_slowdown of the limits: slowdown, slowdown_cap, risk
     PROTECTED_SLOWDOWN = "protected_slowdown"  # against a partner of lower priority: priority, partner_priority
     # latency_target_s, step_time_s; slowdown, absent where it is missed even alone; detail: latency_p99 where judged by
+    # that. Where the p99 misses the target alone, step_time_s is the p99 alone.
     LATENCY_TARGET = "latency_target"
     JOINT_THROUGHPUT = "joint_throughput"  # one after the other does as much: slowdown, partner_slowdown
     GUEST_ENDS_FIRST = "guest_ends_first"  # the job would outlast the resident: runtime_s, partner_runtime_s

@@ -1,8 +1,11 @@
 """Requests arrive in an open loop: on a clock made by hand, whose waits and answers take known times."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
+from interfere.profiling.trace import token_times_s
 from interfere.profiling.workloads.arrivals import STEP_S, OpenLoop
 
 
@@ -64,4 +67,33 @@ def test_after_a_stop_it_begins_with_an_empty_queue() -> None:
     step.restart()
     step.take_answered()
     step(clock.wait)
-    assert max(answer_s - arrival_s for arrival_s, answer_s in step.take_answered()) < 0.01
+    assert max(each.answer_s - each.arrival_s for each in step.take_answered()) < 0.01
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 5])
+def test_an_answer_of_tokens_has_a_time_to_the_first_and_a_time_for_each_further_one(tokens: int) -> None:
+    clock = HandClock(0.0)
+    first_s, further_s = 0.0004, 0.0001
+
+    def answer() -> Iterator[None]:
+        for k in range(tokens):
+            clock.now_s += further_s if k else first_s
+            yield
+
+    step = OpenLoop(answer, requests_per_s=1000, clock=clock)
+    for _ in range(40):
+        step(clock.wait)
+    requests = np.array(step.take_answered())
+    ttft_s, tpot_s = token_times_s(requests, 0.0, np.inf)
+    assert len(ttft_s) == len(requests)
+    assert ttft_s.min() == pytest.approx(first_s)
+    assert ttft_s.max() > 2 * first_s, "it includes the wait behind earlier requests"
+    assert tpot_s == pytest.approx([further_s] * (len(requests) if tokens > 1 else 0))
+    assert ttft_s + (tokens - 1) * further_s == pytest.approx(requests[:, 1] - requests[:, 0])
+    late = requests[len(requests) // 2, 0]
+    assert len(token_times_s(requests, late, np.inf)[0]) == len(requests) - len(requests) // 2
+
+
+def test_an_answer_without_tokens_has_no_token_times() -> None:
+    requests = served(0.0002)[1]
+    assert [len(each) for each in token_times_s(requests, 0.0, np.inf)] == [0, 0]

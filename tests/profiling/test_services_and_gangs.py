@@ -18,7 +18,7 @@ from interfere.profiling.measurer import measure
 from interfere.profiling.slices import Recording, Slice, side_slices
 from interfere.profiling.trace import latencies_s, whole_steps
 from interfere.profiling.workload_profiler import WorkerPool, WorkloadConfig
-from interfere.records import JobProfile, MeasuredBlock, PairStatus
+from interfere.records import METRICS, JobProfile, MeasuredBlock, PairStatus
 from interfere.sharing_modes import SharingMode
 from tests.profiling.processes import all_gone, descendants
 from tests.profiling.sample_blocks import SIDE_SLICE, block, joined, steady
@@ -57,6 +57,25 @@ def test_latency_rows_compare_pooled_quantiles_and_leave_disturbed_slices_out() 
         assert rows["c", metric].lower < 1.0 < rows["c", metric].upper
     wide, narrow = (rows["b", metric] for metric in ("latency_p99", "latency_p50"))
     assert wide.upper / wide.lower > narrow.upper / narrow.lower
+
+
+def test_a_service_of_tokens_has_rows_of_ttft_and_tpot_and_others_have_none() -> None:
+    alone_s, beside_s = [0.001, 0.003] * 250, [0.004, 0.005] * 250
+
+    def slices(times: str, made: MeasuredBlock) -> MeasuredBlock:
+        timed = [
+            replace(SIDE_SLICE, alone=alone, **{times: tuple(alone_s if alone else beside_s)})
+            for alone in (True, False)
+        ]
+        return replace(made, sides=(replace(made.sides[0], slices=tuple(timed)), made.sides[1]))
+
+    pairs = [[slices("ttft_s", block("chat", "b", (1.0, 1.3)))], [slices("tpot_s", block("story", "b", (1.0, 1.3)))]]
+    rows = {(row.victim, row.metric): row.slowdown for row in latency_rows([(LABELS, pairs)])}
+    ratio = np.quantile(beside_s, 0.99) / np.quantile(alone_s, 0.99)
+    assert {key for key in rows if key[1].endswith("p99")} == {("chat", "ttft_p99"), ("story", "tpot_p99")}
+    assert len(rows) == 4
+    assert rows["chat", "ttft_p99"] == rows["story", "tpot_p99"] == pytest.approx(ratio)
+    assert rows["chat", "ttft_p50"] == pytest.approx(np.quantile(beside_s, 0.5) / np.quantile(alone_s, 0.5))
 
 
 def test_campaigns_that_disagree_widen_all_intervals() -> None:
@@ -159,11 +178,12 @@ def test_every_round_is_a_campaign_with_rows_of_its_own(tmp_path: Path) -> None:
     assert "measured again (t-2 against t-1): |ratio - 1| median 5.0%" in (tmp_path / "t" / "card.md").read_text()
 
 
-def test_a_service_is_measured_twice_beside_a_busy_job(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("service", "metrics"), [(SERVICE, METRICS[:3]), ("gpt-chat@700", METRICS)])
+def test_a_service_is_measured_twice_beside_a_busy_job(service: str, metrics: tuple[str, ...], tmp_path: Path) -> None:
     config = WorkloadConfig(
         out=tmp_path / "t",
-        workloads=(SERVICE, BUSY),
-        pairs=((SERVICE, BUSY),),
+        workloads=(service, BUSY),
+        pairs=((service, BUSY),),
         passes=1,
         max_blocks=1,
         rounds=2,
@@ -174,22 +194,24 @@ def test_a_service_is_measured_twice_beside_a_busy_job(tmp_path: Path) -> None:
     keys = {(row.victim, row.metric, row.campaign) for row in table.pairs}
     assert keys == {
         (victim, metric, f"campaign-{number}")
-        for victim, metrics in (
-            (SERVICE, ("step_time_mean", "latency_p50", "latency_p99")),
-            (BUSY, ("step_time_mean",)),
-        )
-        for metric in metrics
+        for victim, of_victim in ((service, metrics), (BUSY, METRICS[:1]))
+        for metric in of_victim
         for number in (1, 2)
     }
     blocks = MeasurementLog(tmp_path / "t" / "raw").blocks()
-    for side in (side for measured in blocks for side in measured.sides if side.workload == SERVICE):
+    for side in (side for measured in blocks for side in measured.sides if side.workload == service):
         for alone in (True, False):
             answered = [latency_s for each in side.slices if each.alone is alone for latency_s in each.latencies_s]
             assert len(answered) > 30
             assert min(answered) > 0
+        generates = metrics == METRICS
+        for each in side.slices:
+            assert len(each.ttft_s) == len(each.tpot_s) == generates * len(each.latencies_s)
     again = measure(config, lambda now: pytest.fail(f"measured {now.text}")).table
     assert [row.passes for row in again.pairs] == [row.passes for row in table.pairs]
-    assert "open loop" in (tmp_path / "t" / "card.md").read_text()
+    card = (tmp_path / "t" / "card.md").read_text()
+    assert "open loop" in card
+    assert ("time to first token" in card) == generates
 
 
 @needs_two_cores

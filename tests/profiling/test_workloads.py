@@ -59,8 +59,12 @@ def test_a_service_answers_as_many_requests_in_every_step(name: str) -> None:
     answered = step.take_answered()
     assert len(answered) == 2 * OpenLoop.requests_a_step(BUILT_IN[name].requests_per_s)
     assert step.take_answered() == []
-    arrivals = [arrival_s for arrival_s, _ in answered]
+    arrivals = [arrival_s for arrival_s, *_ in answered]
     assert arrivals == sorted(arrivals)
+    generates = name.startswith("gpt-chat")
+    for each in answered:
+        assert each.tokens == (4 if generates else 0)
+        assert not generates or each.arrival_s < each.first_token_s < each.answer_s
 
 
 def test_eight_services_at_three_rates_and_gangs_of_two() -> None:

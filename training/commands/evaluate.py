@@ -57,7 +57,7 @@ def evaluate(
         ),
     ] = "",
     metric: Annotated[
-        str, typer.Option(help="Whose slowdown: step_time_mean, or of services latency_p50 or latency_p99.")
+        str, typer.Option(help=f"Whose slowdown: {METRICS[0]}, or of services {', '.join(METRICS[1:])}.")
     ] = METRICS[0],
     folds: Annotated[int | None, typer.Option(min=1, help="Number of folds of a random split.")] = None,
     models: Annotated[

@@ -23,6 +23,7 @@ from interfere.data.importers.spreadsheet.sheet import (
     parse_map,
 )
 from interfere.extensions import ExtensionKind, extensions, load_or_explain
+from interfere.records.checks import METRICS
 from interfere.reports.document import Part, Sentence, Tone, text_table
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
@@ -321,7 +322,7 @@ def table(
     map_profile: MapProfile = None,
     device: Annotated[str, typer.Option("--device-type", help="Device type, where no column says it.")] = "",
     mode: Annotated[SharingMode, typer.Option(help="Sharing mode, where no column says it.")] = DEFAULT_MODE,
-    metric: Annotated[str, typer.Option(help="step_time_mean, latency_p50 or latency_p99. Default: by column.")] = "",
+    metric: Annotated[str, typer.Option(help=f"One of {', '.join(METRICS)}. Default: by column.")] = "",
     decimal: Annotated[
         Decimal | None,
         typer.Option(help="Sign before fractions. Default: a point; between semicolons as the first number has it."),

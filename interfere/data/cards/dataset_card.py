@@ -98,6 +98,9 @@ repeats the latency beside the neighbour; these are pooled over the blocks of a 
 statistics or a jackknife over slices, whichever is wider, times the factor by which campaigns differ more. The
 `step_time_mean` of a service is a throughput: near 1 as long as it keeps up with its arrivals. Where it does not, its
 queue grows as long as a slice lasts, and the latency rows say no more than that."""
+GENERATING_PROTOCOL = """\
+Rows `ttft_p50` and `ttft_p99` are of the time to first token, from the arrival of a request to the first token of its
+answer; `tpot_p50` and `tpot_p99` of the time per output token after it, the mean of an answer."""
 GANG_PROTOCOL = """\
 A gang, named `name-gang`, is two processes of `torch.distributed` on two cores, which meet after each step. Beside a
 job its first rank shares its core, beside a gang both do. Waiting for the other rank counts as a pause."""
@@ -263,6 +266,7 @@ def _protocols(table: Table, sources: Sequence[str]) -> tuple[str, ...]:
     of_groups = [GROUP_PROTOCOL] if any(group.source == "cpu" for group in table.groups) else []
     measured = {row.victim for row in table.pairs if row.source == "cpu"}
     of_services = [SERVICE_PROTOCOL] if any(row.metric != "step_time_mean" for row in table.pairs) else []
+    of_services += [GENERATING_PROTOCOL] if any(row.metric.startswith("ttft") for row in table.pairs) else []
     of_gangs = [GANG_PROTOCOL] if any(name.endswith(GANG_SUFFIX) for name in measured) else []
     return tuple(text.replace("\n", " ") for text in (*protocols, *of_groups, *of_services, *of_gangs))
 

@@ -26,7 +26,8 @@ def start_alone(
     device = devices[0]
     if rule is None:
         profile = context.profile(job, device.type)
-        rule = latency_rule(job, profile) or Rule(kind=RuleKind.DEVICE_FREE, job_id=job.id)
+        by_p99 = context.latency_predictor is not None
+        rule = latency_rule(job, profile, by_p99=by_p99) or Rule(kind=RuleKind.DEVICE_FREE, job_id=job.id)
         if profile is None:
             rule = unprofiled_rule(job, device.type)
     return Action(

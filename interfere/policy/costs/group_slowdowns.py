@@ -131,7 +131,7 @@ class GroupSlowdowns:
 
     def latency_upper_s(self, group: Group, upper: Sequence[Floats]) -> list[tuple[Floats, Bools]]:
         """For each member the quantile 1 - risk of the latency of a request beside all others, float64[...] in seconds,
-        and whether it is that of the p99, bool[...].
+        and whether it is that of the p99, bool[...]. No job is expected to be faster beside others than alone.
 
         It is where a model predicts the p99 of a service whose p99 alone is known. Beside several others that is slowed
         down by the product of what each does: nobody measured more. Else it is a mean: `upper`, the same quantile of
@@ -144,12 +144,13 @@ class GroupSlowdowns:
         )
         found = []
         for place, member in enumerate(group):
-            mean_s = np.asarray(upper[place] * step_s[member])
+            mean_s = np.maximum(upper[place], 1.0) * step_s[member]
             p99_upper_s = np.full(mean_s.shape, np.nan)
             if self.latencies is not None and np.isfinite(p99_s[member]).any():
                 others = [other for k, other in enumerate(group) if k != place]
                 slowdowns = [self.latencies.of_pair(member, other, level) for other in others]
-                p99_upper_s = np.prod(np.broadcast_arrays(*slowdowns), axis=0) * p99_s[member]
+                product = np.prod(np.broadcast_arrays(*slowdowns), axis=0)
+                p99_upper_s = np.maximum(product, 1.0) * p99_s[member]
             is_p99 = np.isfinite(p99_upper_s)
             found.append((np.where(is_p99, p99_upper_s, mean_s), is_p99))
         return found

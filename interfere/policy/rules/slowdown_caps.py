@@ -3,9 +3,12 @@
 A cap holds on the quantile 1 - risk of the predicted slowdown. There are five: the job's own, the request's, the one
 that a job holds against partners of lower priority, what a latency target leaves (target ÷ time of one request alone
 on this device type; where the p99 of a service is known alone and predicted, the p99 takes the place of the mean), and
-what a deadline, or a device that closes, leaves beside a co-located job that runs for as long
-as it could (`runtime.tolerable_slowdown`). A job that misses its latency target even alone, or whose request time is
-unknown on the device type, shares with no job.
+what a deadline, or a device that closes, leaves beside a co-located job that runs for as long as it could
+(`runtime.tolerable_slowdown`). A job that misses its latency target even alone, or whose request time is unknown on the
+device type, shares with no job.
+
+A step of a service holds many requests, so its p99 alone can be a tenth of the time of a step. Where the p99 decides,
+the time of a step says nothing of the target.
 """
 
 import math
@@ -33,7 +36,7 @@ class SlowdownCaps:
     request: float
     protected: float  # against partners of lower priority
     priority: Ints  # int64[n]
-    latency: Floats  # float64[n]: 0 where no co-located job is possible
+    latency: Floats  # float64[n]: latency target ÷ time of a step alone; 0 where that is unknown
 
     @classmethod
     def of(cls, jobs: Sequence[Job], profiles: Sequence[JobProfile | None], limits: Limits) -> "SlowdownCaps":
@@ -101,7 +104,7 @@ class MemberCaps:
     partners: Ints
     time_cap: Floats  # float64[...], what deadlines and windows leave beside the whole group; NaN for no cap
     upper: Floats  # float64[...], the quantile 1 - risk of the slowdown in the whole group
-    latency_s: Floats  # float64[...], that of the latency of a request; NaN where no job has a target
+    latency_s: Floats  # float64[...], that of the latency of a request, no less than alone; NaN where none has a target
     is_p99: Bools  # bool[...]: is that latency the p99? else the mean
     risk: float
 
@@ -133,7 +136,8 @@ class MemberCaps:
         tightest = int(self._binding(caps, upper, latency_slowdown)[0])
         job, partner, runtime, kind = self.jobs.jobs[i], self.jobs.jobs[j], self.jobs.runtimes[i], _KINDS[tightest]
         profile = self.jobs.profiles[i]
-        unreachable = latency_rule(job, profile) if kind is RuleKind.LATENCY_TARGET else None
+        by_p99 = bool(is_p99[0])
+        unreachable = latency_rule(job, profile, by_p99=by_p99) if kind is RuleKind.LATENCY_TARGET else None
         if unreachable is not None:
             return unreachable
         protected, latency = kind is RuleKind.PROTECTED_SLOWDOWN, kind is RuleKind.LATENCY_TARGET
@@ -149,7 +153,7 @@ class MemberCaps:
             priority=job.priority if protected else None,
             partner_priority=partner.priority if protected else None,
             latency_target_s=job.latency_target_s if latency else NAN,
-            detail=P99 if latency and is_p99[0] else "",
+            detail=P99 if latency and by_p99 else "",
             step_time_s=profile.step_time_s if latency and profile else NAN,
             runtime_s=runtime.pessimistic_s if deadline or window else NAN,
             time_left_s=runtime.deadline_limit_s if deadline else NAN,
@@ -192,24 +196,33 @@ def time_caps(jobs: JobsOnClass, group: Group, upper: Sequence[Floats]) -> list[
     return caps
 
 
-def latency_rule(job: Job, profile: JobProfile | None) -> Rule | None:
-    """Return the rule by which the latency target of a job excludes any co-located job; None where it may share."""
-    if np.isnan(job.latency_target_s) or profile is None or job.latency_target_s >= profile.step_time_s:
+def latency_rule(job: Job, profile: JobProfile | None, *, by_p99: bool) -> Rule | None:
+    """Return the rule by which the latency target of a job excludes any co-located job; None where it may share.
+
+    The target is missed even alone where it is less than the time of a step or, `by_p99` and where that is known, less
+    than the p99 alone.
+    """
+    if np.isnan(job.latency_target_s) or profile is None:
+        return None
+    by_p99 = by_p99 and not math.isnan(profile.latency_p99_s)
+    alone_s = profile.latency_p99_s if by_p99 else profile.step_time_s
+    if job.latency_target_s >= alone_s:
         return None
     return Rule(
         kind=RuleKind.LATENCY_TARGET,
         job_id=job.id,
         workload=job.workload,
         latency_target_s=job.latency_target_s,
-        step_time_s=profile.step_time_s,
+        step_time_s=alone_s,
+        detail=P99 if by_p99 else "",
     )
 
 
 def _latency_cap(job: Job, profile: JobProfile | None) -> float:
-    """Target ÷ time alone; 0 where no co-located job is possible, NaN without a target."""
+    """Target ÷ time of a step alone; 0 where that is unknown, NaN without a target."""
     if np.isnan(job.latency_target_s):
         return np.nan
-    if profile is None or latency_rule(job, profile):
+    if profile is None or math.isnan(profile.step_time_s):
         return 0.0
     return job.latency_target_s / profile.step_time_s
 

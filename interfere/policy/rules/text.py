@@ -185,7 +185,8 @@ def _latency_target(rule: Rule) -> str:
         unknown = f"no request time of {rule.workload} alone is known"
         return f"latency target: {unknown}: {rule.job_id} runs alone"
     if math.isnan(rule.slowdown):
-        return f"latency target: {target_ms:.3g} ms is less than {alone_ms:.3g} ms alone: {rule.job_id} runs alone"
+        alone = f"{alone_ms:.3g} ms alone{' (p99)' if rule.detail else ''}"
+        return f"latency target: {target_ms:.3g} ms is less than {alone}: {rule.job_id} runs alone"
     could_ms = alone_ms * rule.slowdown
     if rule.detail:
         return (

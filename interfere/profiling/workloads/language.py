@@ -1,6 +1,6 @@
 """Language workloads: BERT-like inference in batches and for requests, GPT-like decoding, LSTM training."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from interfere.profiling.workloads.workload import Answer, Pause, Step, built_in, built_in_service
@@ -135,10 +135,11 @@ def build_gpt_chat() -> Answer:
 
     decode = _decoder(depth=1, width=192)
 
-    def answer() -> None:
-        with torch.inference_mode():
-            for _ in range(4):
+    def answer() -> Iterator[None]:
+        for _ in range(4):
+            with torch.inference_mode():
                 decode()
+            yield
 
     return answer
 

@@ -19,7 +19,7 @@ from interfere.records.measurements import GANG_SUFFIX
 
 Pause = Callable[[float], None]
 Step = Callable[[Pause], None]
-Answer = Callable[[], object]  # answers one request
+Answer = Callable[[], object]  # answers one request; an iterator over tokens, where it generates them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

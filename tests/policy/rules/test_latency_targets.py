@@ -38,6 +38,30 @@ def test_the_p99_decides_where_it_is_known_and_predicted(times_p99: float, joins
     assert decided(times_p99 * P99_S).kind is kind
 
 
+@pytest.mark.parametrize("p99_in_steps", [0.1, 3.0])
+@pytest.mark.parametrize(("times_p99", "slowdown", "joins"), [(4.01, 4.0, True), (3.99, 4.0, False), (0.9, 0.5, False)])
+def test_a_target_shorter_than_a_step_of_many_requests_is_judged_by_the_p99_alone(
+    p99_in_steps: float, times_p99: float, slowdown: float, joins: bool
+) -> None:
+    """Nor is a p99 that was measured as smaller beside another job taken for less than alone."""
+    service = replace(SERVICE, latency_p99_s=p99_in_steps * STEP_S)
+    tails = TablePredictor(SLOWDOWN_OF_P99 | {("a", "b"): slowdown})
+    kind = ActionKind.START_SHARED if joins else ActionKind.WAIT
+    assert decided(times_p99 * service.latency_p99_s, service, tails).kind is kind
+
+
+def test_a_target_below_the_p99_alone_is_missed_alone() -> None:
+    service = replace(SERVICE, latency_p99_s=0.1 * STEP_S)
+    for times_p99, reason in ((0.9, "alone (p99): api runs alone"), (1.1, "")):
+        job = Job(id="api", workload="a", latency_target_s=times_p99 * service.latency_p99_s)
+        snapshot = Snapshot(pending=(job,), devices=(Device(id="d", type=DEVICE),), limits=LIMITS)
+        asked = context(snapshot, STEPS, resolver(service), "d")
+        (action,) = plan(replace(asked, latency_predictor=TAILS)).actions
+        assert action.kind is ActionKind.START_ALONE
+        assert action.reason.endswith(reason)
+        assert (action.rule.kind is RuleKind.LATENCY_TARGET) == bool(reason)
+
+
 @pytest.mark.parametrize(("times_step", "joins"), [(1.11, True), (1.09, False)])
 @pytest.mark.parametrize("case", ["no model of latencies", "its p99 alone is unknown", "its p99 is not predicted"])
 def test_else_the_mean_decides(case: str, times_step: float, joins: bool) -> None:

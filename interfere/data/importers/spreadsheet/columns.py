@@ -15,11 +15,11 @@ from pathlib import Path
 from interfere.data.importers.spreadsheet.sheet import Conditions, Sheet, Victims, is_empty
 from interfere.data.importers.strict_reading import CsvRow, Faults, fault
 from interfere.errors import InvalidInputError
-from interfere.records import JobProfile
+from interfere.records import METRICS, JobProfile
 
 ALONE_WORDS = frozenset(("alone", "solo"))  # in place of a neighbour
 TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
-METRIC_OF_TIME = {"step_time": "step_time_mean", "latency_p50": "latency_p50", "latency_p99": "latency_p99"}
+METRIC_OF_TIME = {"step_time": METRICS[0]} | {metric: metric for metric in METRICS[1:]}
 EXTRA = "extra"  # the role of a column that is no known fact: kept under its own name
 
 
@@ -102,7 +102,7 @@ _ALIASES = {
 _ROLE_OF_NAME = {role: role for role in PAIR_ROLES} | {
     alias: role for role, names in _ALIASES.items() for alias in names
 }
-_UNITLESS = re.compile(r"(solo_|neighbour_|neighbour_solo_)?(step_time|latency_p50|latency_p99|latency|time)")
+_UNITLESS = re.compile(f"(solo_|neighbour_|neighbour_solo_)?({'|'.join((*METRIC_OF_TIME, 'latency', 'time'))})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
