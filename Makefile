@@ -19,19 +19,21 @@ install: .venv/installed
 run: install            ## profile, train, serve, match and measure on this machine, in a few minutes
 	@$(BIN)/interfere quickstart
 
+# Three workers on two cores, because tests of servers and processes wait for a fifth of their time.
+WORKERS := --numprocesses 3
 # Only these folders hold tests that watch the clock, or need Slurm: no others are imported for them.
 MEASURING := tests/profiling tests/serving/workers tests/soak tests/training/onboarding
 SLURM := tests/examples tests/serving/adapters/slurm tests/soak
 
 test: install           ## behaviour and laws; under six minutes on two cores
-	@$(BIN)/pytest -q -m 'not bench and not journey and not measuring' --numprocesses 2 --dist loadfile
+	@$(BIN)/pytest -q -m 'not bench and not journey and not measuring' $(WORKERS) --dist loadfile
 	@$(BIN)/pytest -q -m 'not bench and not journey and measuring and not slurm' $(MEASURING)
 
 journeys: install       ## slow tests that every landing needs: whole commands, trainings, real servers, Slurm, docs
-	@$(BIN)/pytest -q -m 'not bench and journey and not measuring' --numprocesses 2 --dist loadfile
+	@$(BIN)/pytest -q -m 'not bench and journey and not measuring' $(WORKERS) --dist loadfile
 	@$(BIN)/pytest -q -m 'not bench and journey and measuring and not slurm' $(MEASURING)
-	@$(BIN)/pytest -q -m 'not bench and journey and slurm' --numprocesses 3 --dist load $(SLURM) # they mostly wait
-	@RULE_LAW_SNAPSHOTS=10000 $(BIN)/pytest -q --timeout 900 --numprocesses 2 tests/policy/rules/test_mask_and_rule.py
+	@$(BIN)/pytest -q -m 'not bench and journey and slurm' $(WORKERS) --dist worksteal $(SLURM)
+	@RULE_LAW_SNAPSHOTS=10000 $(BIN)/pytest -q --timeout 900 $(WORKERS) tests/policy/rules/test_mask_and_rule.py
 
 check: install          ## style, types, import rules, wire contract, install lines
 	@$(BIN)/ruff check .
