@@ -5,29 +5,35 @@ Measurement stage: each operator takes a turn of its own, and its run time (CPU 
 turns, and a member that ends one publishes how long the gap after it was. Steps are told by `Session.steps`; a job that
 tells none stays in the measurement stage. Operators that were never measured are tried at once, one a turn.
 
+A job of lowest priority is intercepted operator by operator: others wait for one of its operators at most. A job of
+higher priority is intercepted by its calls of PyTorch's functions, where only the first and the last of a segment are
+looked at: nobody that it delays goes before it. A step that calls other functions than the measured ones, or in another
+order, is one segment from there on.
+
 Laws: the results of a job do not depend on the other members; a process that leaves or dies holds up nobody. Cost: a
-turn takes 11 µs, and PyTorch takes 20 to 60 µs to hand an operator (with its views) to Python: 19 to 134 % of the CPU
-time of small jobs whose operators take 0.03 to 0.5 ms (`pytest -s -m bench tests/bench/test_sharing.py`).
+turn takes 11 µs, PyTorch takes 1 to 5 µs to hand a call to Python, and 20 to 60 µs for an operator with its views.
+`pytest -s -m bench tests/bench/test_sharing.py` prints what eight jobs lose to that.
 """
 
 import atexit
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from interfere import progress
 from interfere.sharing.device_turns import DEFAULT_DEVICE, DEVICE_VARIABLE, PRIORITY_VARIABLE, DeviceMember, device_file
-from interfere.sharing.executed_job import NS, WARM_UP_ROUNDS, find_segment_starts, in_segments
-from interfere.sharing.operator_interception import intercepted_operators
+from interfere.sharing.executed_job import NS, SEGMENT_S, WARM_UP_ROUNDS, find_segment_starts, in_segments
+from interfere.sharing.operator_interception import InterceptedCalls, identity_of, intercepted_operators
 from interfere.timeline.priority_scheduler import FillingRule, PriorityGapFillingScheduler
 from interfere.timeline.timelines import (
     MIN_KERNEL_S,
     KernelIdentity,
+    KernelPrediction,
     LaunchKey,
     PredictionTable,
     Timeline,
@@ -36,7 +42,16 @@ from interfere.timeline.timelines import (
 )
 
 MEASURED_ROUNDS = 10  # as many as FIKIT measures (Wu 2023)
+SEGMENT_OF_CALLS_S = 0.01  # a turn costs .1 % of it
 Item = TypeVar("Item")
+
+
+class _Boundary(NamedTuple):
+    """A call that begins or ends a segment."""
+
+    call: Any
+    prediction: KernelPrediction | None  # of the segment that it begins; None: it is inside one
+    ends: bool
 
 
 class Session:
@@ -65,10 +80,18 @@ class Session:
         self._prediction = self._table.unmeasured
         self._cpu_mark_ns = self._end_ns = 0
         self._run_s = 0.0
+        # Of a member that is intercepted by calls.
+        self._calls = InterceptedCalls(self._before_call, self._after_call) if self.member.priority else None
+        self._call: Any = None  # that runs or ran last
+        self._round_calls: list[Any] = []
+        self._boundaries: dict[int, _Boundary] = {}  # by place in the step
+        self._expected: tuple[Any, ...] = ()
+        self._strays = self._ends_segment = False
 
     def __enter__(self) -> Self:
         self._context.enter_context(self.member)
-        self._context.enter_context(intercepted_operators(self._before_operator, self._after_operator))
+        operators = intercepted_operators(self._before_operator, self._after_operator)
+        self._context.enter_context(operators if self._calls is None else self._calls)
         return self
 
     def __exit__(
@@ -96,14 +119,63 @@ class Session:
                 self._end_measurement(self._rounds[WARM_UP_ROUNDS:])
         self._operators.clear()
         self._segments.clear()
+        if self._calls is not None:
+            if self._holds_turn:  # the step took another way than the measured ones
+                self._end_turn()
+            self._calls.place, self._calls.expected, self._strays = 0, self._expected, False
+            self._round_calls = []
 
     def _end_measurement(self, rounds: list[Timeline]) -> None:
-        starts = find_segment_starts(rounds)
+        starts = find_segment_starts(rounds, segment_s=SEGMENT_S if self._calls is None else SEGMENT_OF_CALLS_S)
         keys = launch_keys(rounds[-1])
         following = [*keys[1:], keys[0]]
         self._inner = frozenset(key for key, next_key in zip(keys, following, strict=True) if next_key not in starts)
         self._table = PredictionTable([in_segments(measured, starts) for measured in rounds], by_place=True)
         self._starts, self._rounds = starts, []
+        if self._calls is not None:
+            self._find_boundaries(keys)
+
+    def _find_boundaries(self, keys: Sequence[LaunchKey]) -> None:
+        """Take in which calls of a step begin and end its segments. `keys`: those of the calls of the last round."""
+        segments, expected = Counter[KernelIdentity](), list[Any]()
+        for place, (key, call) in enumerate(zip(keys, self._round_calls, strict=True)):
+            prediction, ends = None, key not in self._inner
+            if key in self._starts:
+                prediction = self._table.predict(key[0], segments[key[0]])
+                segments[key[0]] += 1
+            if prediction is not None or ends:
+                self._boundaries[place] = _Boundary(call, prediction, ends)
+            expected.append(None if place in self._boundaries else call)
+        self._expected = tuple(expected)
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def _before_call(self, call: Any, args: Any) -> None:
+        """Return when the call may run: of each call in the measurement stage, then of those that are not expected."""
+        if os.getpid() != self._process or self._calls is None:
+            return
+        self._call = call
+        if not self.is_measured:
+            self._before_operator(identity_of(call, args))
+            return
+        boundary = None if self._strays else self._boundaries.get(self._calls.place - 1)
+        if boundary is None or boundary.call != call:
+            self._strays, self._calls.expected, self._ends_segment = True, (), False
+            if not self._holds_turn:
+                self._take_turn(self._table.unmeasured)
+            return
+        if boundary.prediction is not None:
+            self._take_turn(boundary.prediction)
+        self._ends_segment = boundary.ends
+
+    def _after_call(self) -> None:
+        if os.getpid() != self._process:
+            return
+        if not self.is_measured:
+            self._after_operator()
+            self._round_calls.append(self._call)
+        elif self._ends_segment:
+            self._end_turn()
 
     # --- operators ----------------------------------------------------------------------------------------------------
 
@@ -119,11 +191,9 @@ class Session:
         if self._holds_turn and self._key in self._starts:
             self._end_turn()
         if not self._holds_turn:
-            self._prediction = self._table.predict(identity, self._segments[identity])
+            prediction = self._table.predict(identity, self._segments[identity])
             self._segments[identity] += 1
-            run_s = 0.0 if self._prediction is self._table.unmeasured else self._prediction.run_s
-            self.member.take_turn(run_s)
-            self._holds_turn = True
+            self._take_turn(prediction)
         if not self.is_measured:
             self._cpu_mark_ns = time.thread_time_ns()  # asking costs as much as a small operator
 
@@ -136,6 +206,11 @@ class Session:
             self._end_ns = time.monotonic_ns()
         if self._key not in self._inner:  # the end of a segment, or an operator that was not measured
             self._end_turn()
+
+    def _take_turn(self, prediction: KernelPrediction) -> None:
+        self._prediction = prediction
+        self.member.take_turn(0.0 if prediction is self._table.unmeasured else prediction.run_s)
+        self._holds_turn = True
 
     def _end_turn(self) -> None:
         self.member.end_turn(self._prediction.gaps_s)

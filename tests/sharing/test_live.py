@@ -49,6 +49,80 @@ def test_a_session_measures_first_and_then_takes_turns_by_segments(tmp_path: Pat
     assert all(run_s > 0 for run_s in turns[10:])
 
 
+class CountedTurns:
+    """Counts the turns that a session takes, by the predicted run times that it asks with."""
+
+    def __init__(self, session: Session) -> None:
+        self.asked_s: list[float] = []
+        take_turn = session.member.take_turn
+
+        def count(run_s: float) -> None:
+            self.asked_s.append(run_s)
+            take_turn(run_s)
+
+        session.member.take_turn = count  # type: ignore[method-assign]
+
+    def since(self, start: int) -> int:
+        return len(self.asked_s) - start
+
+
+@pytest.mark.parametrize("priority", ["high", "low"])
+def test_a_backward_pass_is_one_call_of_a_high_job_and_operators_of_a_low_one(tmp_path: Path, priority: str) -> None:
+    weights, inputs = torch.ones(4, 4, requires_grad=True), torch.ones(4, 4)
+    with Session(priority, tmp_path / "core") as session:
+        loss = (inputs @ weights).sum()
+        turns = CountedTurns(session)
+        loss.backward()
+    assert weights.grad is not None
+    assert turns.since(0) == 1 if priority == "high" else turns.since(0) > 1
+
+
+def test_a_step_that_takes_another_way_is_one_segment_and_the_next_one_is_as_planned(tmp_path: Path) -> None:
+    small, large = torch.ones(8, 8), torch.ones(16, 16)
+
+    def step(*, strays: bool) -> None:
+        small @ small
+        if strays:
+            small + small
+        large @ large
+        time.sleep(5e-4)
+        small * small
+        time.sleep(5e-4)
+
+    with Session("high", tmp_path / "core", measured_rounds=5) as session:
+        for _ in range(7):
+            step(strays=False)
+            session.end_step()
+        assert session.is_measured
+        turns = CountedTurns(session)
+        counts = list[int]()
+        for strays in (False, True, False):
+            before = len(turns.asked_s)
+            step(strays=strays)
+            assert session.member.holds_turn == strays, "as planned the turn is free after the last call"
+            session.end_step()
+            assert not session.member.holds_turn
+            counts.append(turns.since(before))
+    assert counts == [2, 1, 2]
+
+
+def test_a_call_that_fails_holds_its_turn_to_the_end_of_the_step_at_most(tmp_path: Path) -> None:
+    def step(*, fails: bool) -> None:
+        torch.ones(2) + 1
+        if fails:
+            torch.ones(2) @ torch.ones(3)
+        torch.ones(2) * 2
+
+    with Session("high", tmp_path / "core", measured_rounds=3) as session:
+        for _ in range(5):
+            step(fails=False)
+            session.end_step()
+        with pytest.raises(RuntimeError, match="size"):
+            step(fails=True)
+        session.end_step()
+        assert not session.member.holds_turn
+
+
 def test_a_job_computes_the_same_in_turns_as_alone(tmp_path: Path) -> None:
     def busy(member: DeviceMember, report: Callable[[str], None]) -> None:
         while True:
