@@ -87,7 +87,7 @@ class Measured:
     step_s: float  # mean wall time of a step; NaN without any
 
 
-def serve_job(name: str, core: int, folder: Path, orders: Connection) -> None:
+def serve_job(name: str, priority: Priority, core: int, folder: Path, orders: Connection) -> None:
     """Build a job on a core, measure its segments alone, then obey orders until there is none."""
     import torch
 
@@ -99,7 +99,7 @@ def serve_job(name: str, core: int, folder: Path, orders: Connection) -> None:
     workload = find_workload(name)
     segments = [kernel.duration_s for steps in measure_job(workload, MEASURED_STEPS).rounds for kernel in steps.kernels]
     step = workload.build()
-    with Session(Priority.HIGH, folder / f"{name}.turns") as session:
+    with Session(priority, folder / f"{name}.{priority}.turns") as session:
         while not session.is_measured:
             step(time.sleep)
             session.end_step()
@@ -108,10 +108,9 @@ def serve_job(name: str, core: int, folder: Path, orders: Connection) -> None:
         while (order := orders.recv()) is not None:
             with _scheduled(order), nullcontext() if order.arm.rule else not_intercepted():
                 if order.arm.rule:
-                    priority = order.arm.low_priority if order.is_low else Priority.HIGH
-                    session.member = DeviceMember(
-                        order.device, priority, PriorityGapFillingScheduler(rule=order.arm.rule)
-                    )
+                    in_turns = order.arm.low_priority if order.is_low else Priority.HIGH
+                    planner = PriorityGapFillingScheduler(rule=order.arm.rule)
+                    session.member = DeviceMember(order.device, in_turns, planner)
                 orders.send("begun")
                 times_s, end_s = list[float](), time.monotonic() + order.seconds
                 while not (orders.poll() if order.is_low else time.monotonic() > end_s):
@@ -145,23 +144,23 @@ def _scheduled(order: Order) -> Iterator[None]:
 
 
 class Jobs:
-    """The processes of all jobs."""
+    """The processes of all jobs, one for each priority in which a job runs."""
 
-    def __init__(self, names: Sequence[str], core: int, folder: Path) -> None:
+    def __init__(self, highs: Sequence[str], lows: Sequence[str], core: int, folder: Path) -> None:
         context, self._folder, self.segment_s = multiprocessing.get_context("spawn"), folder, dict[str, float]()
-        self._orders, self._processes = dict[str, Connection](), []
-        for name in names:  # one after the other: each measures itself alone
-            self._orders[name], theirs = context.Pipe()
-            process = context.Process(target=serve_job, args=(name, core, folder, theirs), daemon=True)
+        self._orders, self._processes = dict[tuple[str, Priority], Connection](), []
+        for name, priority in (*product(highs, [Priority.HIGH]), *product(lows, [Priority.LOW])):
+            self._orders[name, priority], theirs = context.Pipe()
+            process = context.Process(target=serve_job, args=(name, priority, core, folder, theirs), daemon=True)
             process.start()
             self._processes.append(process)
-            self.segment_s[name] = self._orders[name].recv()
-            print(f"{name}: segments of {self.segment_s[name] * 1e3:.2f} ms", flush=True)
+            self.segment_s[name] = self._orders[name, priority].recv()  # so each measures itself alone
+            print(f"{name}, {priority.name.lower()}: segments of {self.segment_s[name] * 1e3:.2f} ms", flush=True)
 
     def run(self, arm: Arm, high: str, low: str, seconds: float) -> tuple[Measured, Measured]:
         """Run one arm of one round; what the high and the low job did."""
         device = Path(tempfile.mktemp(dir=self._folder, suffix=".turns"))
-        of_high, of_low = self._orders[high], self._orders[low]
+        of_high, of_low = self._orders[high, Priority.HIGH], self._orders[low, Priority.LOW]
         if arm.low_runs:
             of_low.send(Order(arm=arm, device=device, is_low=True))
             of_low.recv()
@@ -172,6 +171,14 @@ class Jobs:
             of_low.send("stop")
             beside = of_low.recv()
         return measured, beside
+
+    def low_alone_s(self, low: str, seconds: float) -> float:
+        """Return the step time of a low job that runs alone."""
+        orders = self._orders[low, Priority.LOW]
+        orders.send(Order(arm=ALONE, device=self._folder, is_low=False, seconds=seconds))
+        orders.recv()
+        measured = orders.recv()
+        return float(measured.step_s)
 
     def close(self) -> None:
         """End the processes."""
@@ -289,14 +296,14 @@ def main() -> None:
     highs, lows = given.high.split(","), given.low.split(",")
     core, draw, rows = pick_core(allowed_cores()[-1]), random.Random(0), list[PairFigures]()
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, avoid_cores(core):
-        jobs = Jobs(list(dict.fromkeys((*highs, *lows))), core, Path(folder))
+        jobs = Jobs(highs, lows, core, Path(folder))
+        low_alone_s = {low: jobs.low_alone_s(low, given.seconds) for low in lows}
         for high, low in product(highs, lows):
             times: dict[str, list[tuple[Measured, Measured]]] = {arm.name: [] for arm in ARMS}
-            alone, _ = jobs.run(ALONE, low, high, given.seconds)
             for _ in range(given.rounds):
                 for arm in draw.sample(ARMS, len(ARMS)):
                     times[arm.name].append(jobs.run(arm, high, low, given.seconds))
-            rows += figures_of(high, low, times, given.seconds, alone.step_s)
+            rows += figures_of(high, low, times, given.seconds, low_alone_s[low])
             own = {row.arm: row for row in rows[-sum(arm.low_runs for arm in ARMS) :]}
             shown = ", ".join(f"{arm} {row.slowdown:.2f} ({row.low_rate:.0%})" for arm, row in own.items())
             print(f"{high} beside {low}: {shown}; overhead {rows[-1].overhead:.3f}", flush=True)
