@@ -85,7 +85,7 @@ class Note:
     round_s: int = 0  # when it was decided
     tries: int = 0
     grant_bytes: int = 0  # memory that it was granted on its GPU; 0: none
-    spent_s: int = 0  # that it ran before it was moved
+    spent_s: int = 0  # that it ran before it was moved, less what it lost to the jobs beside it
     why: str = ""  # it was ended
 
     def __str__(self) -> str:

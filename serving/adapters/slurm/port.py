@@ -277,6 +277,7 @@ class SlurmPort:
         self._jobs: tuple[SlurmJob, ...] = ()
         self._nodes: tuple[Node, ...] = ()
         self._now_s = 0.0
+        self._lost_s: Callable[[str], float] = lambda _: 0.0
 
     def read(self) -> Reading[SlurmJob, Edit]:
         """Read jobs, nodes and endings. Jobs that an earlier round left between two updates are to be repaired."""
@@ -304,6 +305,7 @@ class SlurmPort:
 
     def problem(self, scope: str, lost_s: Callable[[str], float]) -> PartitionProblem:
         """Return the decision problem of a partition. A job that was just placed keeps its seat in later problems."""
+        self._lost_s = lost_s
         return partition_problem(scope, self._jobs, self._nodes, self._settings, self._now_s, lost_s)
 
     def planned_changes(self, problem: PartitionProblem, plan: Plan | None) -> PlannedChanges[SlurmJob, Edit]:
@@ -327,7 +329,13 @@ class SlurmPort:
         ]
         ends = [scontrol.end(each.job, each.action.reason) for each in decisions if each.action.kind is ActionKind.END]
         moves = [
-            scontrol.move(each.job, GpuAddress(*each.action.device_id.split("/")), each.decision_id, self._now_s)
+            scontrol.move(
+                each.job,
+                GpuAddress(*each.action.device_id.split("/")),
+                each.decision_id,
+                self._now_s,
+                self._lost_s(each.job.id),
+            )
             for each in decisions
             if each.action.kind is ActionKind.MOVE
         ]

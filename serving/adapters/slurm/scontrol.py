@@ -88,10 +88,11 @@ def place(job: SlurmJob, address: GpuAddress, decision: str, now_s: float, grant
     return Edit(kind="place", job_ids=(job.id,), lines=(clear, write), note=note)
 
 
-def move(job: SlurmJob, address: GpuAddress, decision: str, now_s: float) -> Edit:
+def move(job: SlurmJob, address: GpuAddress, decision: str, now_s: float, lost_s: float = 0.0) -> Edit:
     """Return an edit that stops a running job, which starts again on another GPU: `place` lets it, once it waits.
 
     Slurm sends SIGTERM to the job, which writes its checkpoint and ends, and then puts the job back into the queue.
+    `lost_s`: what it lost of this run to the jobs beside it.
     """
     note = replace(
         job.note or Note(),
@@ -100,7 +101,7 @@ def move(job: SlurmJob, address: GpuAddress, decision: str, now_s: float) -> Edi
         decision=decision if is_safe(decision) else "",
         round_s=int(now_s),
         tries=0,
-        spent_s=(job.note.spent_s if job.note else 0) + int(now_s - job.start_s),
+        spent_s=(job.note.spent_s if job.note else 0) + int(now_s - job.start_s - lost_s),
     )
     lines = (f"requeue {job.id}", f"update JobId={job.id} {job.noting(note)}")
     return Edit(kind="move", job_ids=(job.id,), lines=lines, note=note)

@@ -112,6 +112,9 @@ def test_a_moved_job_that_waits_again_holds_its_new_seat_and_starts_there() -> N
     assert line.startswith("update JobId=1 TresPerNode=gres:shard:g1:1 ReqNodeList=n0 StartTime=now ")
     assert started.note is not None
     assert (started.note.tries, started.note.spent_s) == (1, 100), "its first places are no failed tries"
+    shared = move(movable(1, "g0"), GpuAddress("n0", "g1"), "e", NOW, lost_s=30.0).note
+    assert shared is not None
+    assert shared.spent_s == 70, "what it lost to the jobs beside it is still to be done"
 
 
 def test_a_move_to_a_device_that_nobody_named_reaches_no_job() -> None:
