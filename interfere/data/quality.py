@@ -443,8 +443,8 @@ class IntendedUse:
         share = f"{self.measured} of {self.possible} ordered pairs of {self.jobs} jobs"
         if self.limitations:
             return f"{self.domain}: {share}. {'; '.join(self.limitations)}"
-        kind = "a completion of the matrix" if self.measured >= DENSE_SHARE * self.possible else "predictions"
-        return f"{self.domain}: {share}: may train a model of its own, for {kind} and for unseen jobs like these"
+        gain = "completes the matrix" if self.measured >= DENSE_SHARE * self.possible else "predicts other pairs"
+        return f"{self.domain}: {share}: enough to train a model that {gain} and predicts unseen jobs like these"
 
 
 def intended_uses(table: Table) -> tuple[IntendedUse, ...]:

@@ -130,7 +130,7 @@ def _table(table: Table, width: int, *, has_title: bool) -> "Iterator[Renderable
     ]
     for piece, columns in enumerate(_pieces(least, width)):
         widths = _fitted([natural[k] for k in columns], [least[k] for k in columns], width)
-        grid = _grid(f"{table.title} (continued)" if piece else table.title if has_title else "")
+        grid = _grid("(continued)" if piece else table.title if has_title else "")
         for k, wide in zip(columns, widths, strict=True):
             style = "bold" if k == 0 and is_text[0] else ""
             grid.add_column(

@@ -31,7 +31,7 @@ NAMES = [f"j{k}" for k in range(8)]
 def test_a_full_matrix_may_train_a_model_of_its_own() -> None:
     (use,) = intended_uses(table((a, b) for a in NAMES for b in NAMES))
     assert use.limitations == ()
-    assert "completion of the matrix" in use.text()
+    assert "completes the matrix" in use.text()
 
 
 def test_what_is_missing_is_said() -> None:
@@ -57,5 +57,5 @@ def test_blocks_that_disagree_may_train_nothing() -> None:
 def test_a_small_table_beside_a_large_one_is_told_apart_in_the_card() -> None:
     large, small = table((a, b) for a in NAMES for b in NAMES), table([("j0", "j1")], device_type="a100")
     text = card_text(Table(name="both", jobs=large.jobs + small.jobs, pairs=large.pairs + small.pairs))
-    assert "- t4, mps: 64 of 64 ordered pairs of 8 jobs: may train a model of its own" in text
+    assert "- t4, mps: 64 of 64 ordered pairs of 8 jobs: enough to train a model that completes the matrix" in text
     assert "- a100, mps: 1 of 4 ordered pairs of 2 jobs. too few pairs for a model of its own: may calibrate" in text

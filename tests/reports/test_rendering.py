@@ -15,7 +15,18 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from interfere.errors import UnfitError
-from interfere.reports.document import Document, Estimate, HeatMap, Lanes, LinePlot, RowPlot, Section, Table, cell_text
+from interfere.reports.document import (
+    Column,
+    Document,
+    Estimate,
+    HeatMap,
+    Lanes,
+    LinePlot,
+    RowPlot,
+    Section,
+    Table,
+    cell_text,
+)
 from interfere.reports.html_page import html_page, write_html_page
 from interfere.reports.numbers import NBSP
 from interfere.reports.svg import Html, lanes_plot, line_plot, linear_ticks, log_ticks, row_plot, tag
@@ -73,6 +84,14 @@ def test_no_line_is_wider_than_the_terminal_and_no_heading_is_cut(table: Table, 
     folded = re.sub(r"\s", "", text)
     for column in table.columns:
         assert all(re.sub(r"\s", "", word)[:8] in folded for word in column.heading.split())
+
+
+def test_a_table_in_pieces_has_its_title_once() -> None:
+    columns = (Column("job"), *(Column(f"a long heading {k}") for k in range(8)))
+    text = printed(Document("t", (Table(title="What drove it", columns=columns, rows=(("a",) * 9,)),)))
+    assert text.count("What drove it") == 1
+    assert text.count("(continued)") >= 1
+    assert all(f"heading {k}" in " ".join(text.split()) for k in range(8))
 
 
 @pytest.mark.parametrize("environ", [{"NO_COLOR": "1", "FORCE_COLOR": "1"}, {}])

@@ -19,14 +19,15 @@ DESCRIPTIONS = {
     "mean": "one number for all pairs",
     "additive": "a sum of the victim's and the neighbour's effect on speed, ridge regression",
     "gbdt": "gradient-boosted trees (LightGBM) on pair features",
-    "gp": "a Gaussian process that factorises over jobs",
-    "ensemble": "a Gaussian process and gradient-boosted trees (LightGBM), weighted by how new the jobs are",
+    "gp": "a Gaussian process over pairs of jobs",
+    "ensemble": "a Gaussian process and gradient-boosted trees (LightGBM), weighted by how far the jobs are from known "
+    "ones",
     "mlp": "a two-tower network, one shared encoder of jobs, average of its members",
 }
 
 SELECTIONS = {
-    GATE: "The champion has the lowest mean of its MAE over `pair`, `job` and `family`; the ensemble is preferred "
-    "within 5 %, else the simpler of two equals.",
+    GATE: "The champion has the lowest mean of its MAE over `pair`, `job` and `family`. The ensemble is preferred "
+    "where its mean is within 5 % of the lowest, and of two equal models the simpler one.",
     REQUEST: "This model was requested by name (`interfere train --champion`), whatever the others score.",
 }
 
@@ -94,16 +95,16 @@ def model_card(
 def _description(model: str) -> str:
     tuned = DESCRIPTIONS.get(model.removesuffix(SUFFIX))
     if tuned is not None and model.endswith(SUFFIX):
-        return f"{tuned}, with settings that were searched; no row below was told about by settings that it chose"
+        return f"{tuned}, with settings that were searched; no score below is of rows that chose the settings"
     return tuned or "a model that does not ship with interfere"
 
 
 LIMITS = (
-    "Another device type or sharing mode is refused unless extrapolation is asked for: levels do not transfer.",
+    "Another device type or sharing mode is refused unless extrapolation is asked for: slowdowns differ between them.",
     "Intervals are quantiles of held-out residuals by evidence (0, 1 to 3, 4 and more measured partners of the less "
     "known job) and domain, wider for novel jobs. They hold on average over jobs, not for each one.",
-    "A pair is not predicted where the largest errors are expected, a large slowdown beside a job unlike the above: "
-    "measure it first.",
+    "A pair is not predicted where the largest errors are expected: a large slowdown beside a job that is unlike the "
+    "workloads above. Measure such a pair first.",
 )
 
 
@@ -111,8 +112,8 @@ SCORES_LEGEND = (
     "MAE ± its standard error over victims, and P90: mean and 90th percentile of the absolute error of speed. MAPE: of "
     "slowdown. Regret: loss of speed by the partner that the predictions choose. Coverage and width of the intervals "
     "are over all rows; worst 10 %: coverage of the worst tenth of jobs; tenth job: coverage that nine of ten jobs "
-    "surpass. Of jobs never seen, own: their slowdown; others': what they do to others. `manifest.json` holds all "
-    "scores."
+    "surpass. Of jobs never seen, own: their own slowdown; others': the slowdown of others beside them. "
+    "`manifest.json` holds all scores."
 )
 INTENDED_USES = (
     "Predicting who slows whom, and by how much, to decide which jobs share a device; with the interfere server, which "
@@ -132,7 +133,7 @@ CITATION = "The interfere contributors, this model's version and the tables that
 def _matrix_text(limit: MatrixLimit | None) -> str:
     """Return a sentence on how large a matrix the model answers."""
     if limit is None:
-        return "It factorises over jobs: matrices of any size are answered by the same model."
+        return "It encodes every job once, so it answers matrices of any size."
     return (
         f"It predicts pair by pair: a matrix or a decision may hold {limit.pairs:,} distinct ordered pairs, which take "
         f"about {limit.seconds:g} s of one core; larger ones are refused."
@@ -171,9 +172,9 @@ def _sources(dataset: Dataset, trained_on: Sequence[TrainingTable]) -> tuple[Par
 
 def _scores(candidates: Candidates) -> tuple[Part, ...]:
     splits = (
-        "`pair`: both jobs known, their pair not. `job`: one of the two jobs never seen. `family`: nor any other of "
-        "its model family, a third of the families hidden at a time. `held_out`: pairs the caller kept away from "
-        f"fitting and choosing. Speed = 1 / slowdown, clipped to [0.05, 1.6]. {SELECTIONS[candidates.selected_by]}"
+        "`pair`: both jobs known, their pair not. `job`: one of the two jobs never seen. `family`: nor any other job "
+        "of its model family; a third of the families is hidden at a time. `held_out`: pairs that the caller kept from "
+        f"fitting and selection. Speed = 1 / slowdown, clipped to [0.05, 1.6]. {SELECTIONS[candidates.selected_by]}"
     )
     return (Sentence(with_code(splits)), *score_sections(candidates.scores), Sentence(with_code(SCORES_LEGEND)))
 
@@ -232,12 +233,13 @@ def _composition_text(domain: DomainComposition) -> str:
     """Return the composition parameters of one domain in words, with their source and their accuracy beside the earlier
     ones."""
     source = (
-        f"of table `{domain.table}`, whose pairs the model has not learned: fitted, and scored below, on that table's "
-        "own pairs, while intervals stay as they were, since the model's pairs were measured elsewhere"
+        f"of table `{domain.table}`, whose pairs the model has not learned. Both the fit and the scores below use that "
+        "table's own pairs; intervals are kept, because the model's pairs were measured elsewhere"
         if domain.table
         else "of the tables above"
     )
     return (
         f"{domain.device_type} / {domain.mode}: growth {domain.composition.growth:g}, saturation "
-        f"{domain.composition.saturation:g}; {domain.cases} victims in groups {source}; {domain.choice.text()}"
+        f"{domain.composition.saturation:g}; {domain.cases} victims in groups {source}. Composition: "
+        f"{domain.choice.text()}"
     )

@@ -143,9 +143,10 @@ def dataset_card(table: Table, *, command: str = "", note: str = "", protocol: S
     )
     uses = tuple(use.text() for use in intended_uses(table))
     legend = (
-        "ICC(1,1): agreement of two single blocks, of log slowdown. Additive fit: log slowdown ~ victim + neighbour. "
-        "Median, p90, max: slowdowns; past 2 ×: of rows. Stolen: share of a core taken by third processes. "
-        f"Below an ICC of {MIN_ICC} training refuses a table. What the additive fit explains needs no interaction."
+        "ICC(1,1) tells how well two single blocks of a pair agree in log slowdown; 1 is perfect, and training refuses "
+        f"a table below {MIN_ICC}. The additive fit explains log slowdown by an effect of the victim and one of the "
+        "neighbour; R² is the share of the variance that it explains. Stolen is the share of a core that third "
+        "processes took. Median, p90 and max are of the slowdowns of all rows; above 2 × is the share of these rows."
     )
     jobs = table_of(
         "Jobs",
@@ -182,7 +183,7 @@ def _out_of_scope(table: Table) -> tuple[str, ...]:
     metrics = {row.metric for row in table.measurements}
     return (
         "other device types, sharing modes and software stacks: slowdowns of one do not hold on another",
-        "jobs that are not named here, but by a model and with its intervals",
+        "jobs that are not named here: only a model predicts them, with its intervals",
         *(() if table.groups else ("three and more jobs on one device: no group was measured",)),
         *(("latencies of requests: step times alone were measured",) if metrics <= {METRICS[0]} else ()),
     )
@@ -228,7 +229,7 @@ def quality_tables(table: Table) -> tuple[doc.Table, doc.Table]:
     slowdowns = (
         Column("domain", of="title"),
         *(Column(name, TIMES, of=f"quality.slowdown_{name}") for name in ("median", "p90", "max")),
-        Column("past 2 ×", percent(), of="quality.over_two_frac"),
+        Column("above 2 ×", percent(), of="quality.over_two_frac"),
     )
     return table_of("Agreement", agreement, rows), table_of("Slowdowns", slowdowns, rows)
 

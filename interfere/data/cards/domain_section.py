@@ -87,7 +87,7 @@ def _key_figures(domain: DomainSummary) -> Tiles:
     share_with_interval = with_interval / ok if ok else math.nan
     tiles: tuple[tuple[float, NumberFormat, str, str], ...] = (
         (quality.slowdown_median, TIMES, "median slowdown", spread),
-        (quality.over_two_frac, percent(), "of rows past 2 ×", fair_share),
+        (quality.over_two_frac, percent(), "of rows above 2 ×", fair_share),
         (quality.icc, PLAIN_NUMBER, "ICC of one block", repeated),
         (quality.additive_r2, PLAIN_NUMBER, "additive R²", explained),
         (counts["ok"], COUNT, rows, ", ".join(absent) or "every pair measured"),

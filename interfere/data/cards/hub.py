@@ -239,7 +239,7 @@ def model_metadata(
             "task": {"type": "tabular-regression", "name": f"slowdown, split {split}"},
             "dataset": {"name": ", ".join(tables), "type": "co-location"},
             "metrics": [
-                {"type": metric, "name": title, "value": value}
+                {"type": metric, "name": title, "value": float(f"{value:.4g}")}
                 for metric, title in (("mae", "MAE of speed"), ("coverage", "coverage of the 90 % interval"))
                 if isinstance(value := of_split[model].get(metric), float) and math.isfinite(value)
             ],
