@@ -116,7 +116,7 @@ class PlanLevel:
 class HeuristicValue:
     """The projected objective of one named scheduling heuristic."""
 
-    name: str  # its order, which job it protects, and whether it lets jobs share: shortest+easy+sharing
+    name: str  # its order, which job it protects, and how it lets jobs share: shortest+easy+sharing
     value: float
 
 

@@ -16,10 +16,10 @@ import numpy as np
 from interfere.policy.context import PlanningContext
 from interfere.policy.schedule.answer import serve_schedule
 from interfere.policy.schedule.from_context import SchedulingInstance, has_planned_objective, scheduling_instance
-from interfere.policy.schedule.heuristics import GREEDY_JOINT_THROUGHPUT, JobOrder, jobs_in_order
+from interfere.policy.schedule.heuristics import ALONE, GREEDY_JOINT_THROUGHPUT, JobOrder, jobs_in_order
 from interfere.policy.schedule.list_scheduler import place_cheapest, schedule_in_order
 from interfere.policy.schedule.problem import Schedule, ScheduleProblem
-from interfere.policy.schedule.search import ALONE, MAX_WORK_UNITS, search
+from interfere.policy.schedule.search import MAX_WORK_UNITS, search
 from interfere.policy.schedule.timeline import GroupStart, Timeline
 from interfere.records import Action, EndPromise, HeuristicValue, Plan, ScopeLedger
 

@@ -16,6 +16,9 @@ from interfere.policy.schedule.problem import Floats, Schedule, ScheduleProblem
 from interfere.policy.schedule.timeline import EPSILON_S, Timeline, resident_profiles
 
 GREEDY_JOINT_THROUGHPUT = 1.3  # a greedy rule that shares above 1 lets long jobs slow each other down for little
+# Where many jobs wait, each pair that gets more done than one job at a time shortens the queue.
+ANY_JOINT_THROUGHPUT = 1.0
+ALONE = math.inf  # joint throughput that no pair reaches: nobody shares
 
 
 class JobOrder(StrEnum):
@@ -55,14 +58,14 @@ class Heuristic:
 
     order: JobOrder
     protection: Protection
-    shares: bool
+    min_joint_throughput: float  # above which a job joins another one where no device is free
 
     @property
     def name(self) -> str:
         """Return the name that answers use, like `shortest+easy+sharing`."""
         parts = [self.order.value]
         parts += [self.protection.value] if self.protection is not Protection.NONE else []
-        return "+".join(parts + (["sharing"] if self.shares else []))
+        return "+".join(parts + _SHARING_NAMES[self.min_joint_throughput])
 
     @property
     def description(self) -> str:
@@ -71,12 +74,22 @@ class Heuristic:
         parts += {Protection.FIRST: ["EASY backfilling"], Protection.OLDEST: ["the oldest job is not delayed"]}.get(
             self.protection, []
         )
-        share = f"sharing where joint throughput exceeds {GREEDY_JOINT_THROUGHPUT:g}" if self.shares else "no sharing"
-        return ", ".join([*parts, share])
+        return ", ".join([*parts, sharing_in_words(self.min_joint_throughput)])
+
+
+_SHARING_NAMES = {GREEDY_JOINT_THROUGHPUT: ["sharing"], ANY_JOINT_THROUGHPUT: ["any_sharing"], ALONE: []}
+
+
+def sharing_in_words(min_joint_throughput: float) -> str:
+    """Return above which joint throughput two jobs share, in words."""
+    if min_joint_throughput == ALONE:
+        return "no sharing"
+    return f"sharing where joint throughput exceeds {min_joint_throughput:g}"
 
 
 HEURISTICS = tuple(
-    Heuristic(order=order, protection=protection, shares=shares)
+    Heuristic(order=order, protection=protection, min_joint_throughput=threshold)
+    for thresholds in ((GREEDY_JOINT_THROUGHPUT, ALONE), (ANY_JOINT_THROUGHPUT,))
     for order in (
         JobOrder.FIFO,
         JobOrder.SHORTEST,
@@ -86,7 +99,7 @@ HEURISTICS = tuple(
         JobOrder.LONGEST,
     )
     for protection in Protection
-    for shares in (True, False)
+    for threshold in thresholds
 )
 
 
@@ -203,7 +216,7 @@ class _Projection:
 
     def _join(self, job: int, now_s: float, hosts: list[int], protected: list[CapacityProfile] | None) -> bool:
         """Start a job beside the host with which it gets most done; whether it started."""
-        if not self._heuristic.shares or not hosts:
+        if self._heuristic.min_joint_throughput == ALONE or not hosts:
             return False
         timeline, problem = self._timeline, self._problem
         gpus, slots = int(problem.gpus[job]), np.array(hosts, dtype=np.int64)
@@ -212,7 +225,7 @@ class _Projection:
         throughput = problem.joint_throughput[timeline.slot_class[slots], int(problem.kind[job]), host_kinds]
         fits = (timeline.slot_gpus[slots] == gpus) & (timeline.slot_alone_s[slots] <= now_s + EPSILON_S)
         throughput = np.where(fits, throughput, -np.inf)
-        if not throughput.max() > GREEDY_JOINT_THROUGHPUT:
+        if not throughput.max() > self._heuristic.min_joint_throughput:
             return False
         best = hosts[int(throughput.argmax())]
         ends_s, host_ends_s = timeline.joined_ends_s(job, np.array([best], dtype=np.int64))

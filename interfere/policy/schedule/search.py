@@ -8,13 +8,22 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from interfere.policy.schedule.heuristics import HEURISTICS, ORDER_NAMES, JobOrder, jobs_in_order, project
+from interfere.policy.schedule.heuristics import (
+    ALONE,
+    ANY_JOINT_THROUGHPUT,
+    GREEDY_JOINT_THROUGHPUT,
+    HEURISTICS,
+    ORDER_NAMES,
+    JobOrder,
+    jobs_in_order,
+    project,
+    sharing_in_words,
+)
 from interfere.policy.schedule.list_scheduler import schedule_in_order
 from interfere.policy.schedule.problem import Schedule, ScheduleProblem, ScheduleValue, objective_value, value_of
 from interfere.policy.schedule.timeline import GroupStart, resident_profiles
 
-ALONE = float("inf")  # joint throughput that no pair reaches: nobody shares
-MIN_THROUGHPUTS = (1.0, 1.3, 1.5, ALONE)
+MIN_THROUGHPUTS = (ANY_JOINT_THROUGHPUT, GREEDY_JOINT_THROUGHPUT, 1.5, ALONE)
 ORDERS = (
     JobOrder.SHORTEST,
     JobOrder.FIRST_DUE,
@@ -122,7 +131,7 @@ def search(
             return False
         schedule = schedule_in_order(problem, order, threshold, profiles)
         state.plans += 1
-        value = state.consider(schedule, name + _sharing(threshold))
+        value = state.consider(schedule, f"{name}, {sharing_in_words(threshold)}")
         if state.best_list is None or value < state.best_list[0]:
             state.best_list = (value, order, threshold)
             return True
@@ -140,7 +149,7 @@ def search(
     for heuristic in HEURISTICS:
         order = jobs_in_order(problem, heuristic.order)
         protection = heuristic.protection if problem.pending > 1 else None
-        if state.may_go_on() and state.is_new(order, (protection, heuristic.shares)):
+        if state.may_go_on() and state.is_new(order, (protection, heuristic.min_joint_throughput)):
             schedule = project(problem, heuristic, profiles)
             state.consider(schedule, heuristic.description)
             state.heuristic_values[heuristic.name] = objective_value(schedule, problem)
@@ -169,11 +178,6 @@ def search(
         work_units=state.units,
         plans=state.plans,
     )
-
-
-def _sharing(threshold: float) -> str:
-    """Return what a list schedule says about sharing: above which joint throughput two jobs share."""
-    return f", sharing where joint throughput exceeds {threshold:g}" if threshold < ALONE else ", no sharing"
 
 
 def _slows_resident(group: GroupStart, problem: ScheduleProblem) -> bool:

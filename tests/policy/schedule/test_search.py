@@ -8,7 +8,7 @@ import pytest
 
 from interfere.policy.schedule.heuristics import HEURISTICS, JobOrder, jobs_in_order, project
 from interfere.policy.schedule.list_scheduler import schedule_in_order
-from interfere.policy.schedule.problem import objective_value, value_of
+from interfere.policy.schedule.problem import ScheduleProblem, objective_value, value_of
 from interfere.policy.schedule.search import MIN_THROUGHPUTS, search
 from tests.policy.schedule.random_problems import check_feasible, random_problem, relabelled
 
@@ -72,29 +72,47 @@ def test_heuristics_do_not_depend_on_the_numbering(seed: int) -> None:
         assert shuffled == pytest.approx(ends[full])
 
 
-def test_a_heavier_bound_comes_before_the_objective() -> None:
-    """Two jobs on one device: the longer one goes first where it alone was promised an early end."""
-    problem = replace(
-        random_problem(0, gangs=False),
-        pending=2,
-        work_s=np.array([[100.0], [10.0]]),
-        may_run_alone=np.ones((2, 1), dtype=bool),
-        may_start_alone=np.ones((2, 1), dtype=bool),
-        gpus=np.ones(2, dtype=np.int64),
-        kind=np.zeros(2, dtype=np.int64),
-        guest_slowdown=np.full((1, 1, 1), np.nan),
-        host_slowdown=np.full((1, 1, 1), np.nan),
+def _equal_jobs(jobs: int, alone_s: list[float], slowdown: float) -> ScheduleProblem:
+    """Jobs of one kind that wait for one device, on which two slow each other down. NaN: they may not share."""
+    joint = -math.inf if math.isnan(slowdown) else 2.0 / slowdown
+    problem = random_problem(0, gangs=False)
+    return replace(
+        problem,
+        pending=jobs,
+        work_s=np.array(alone_s)[:, None],
+        may_run_alone=np.ones((jobs, 1), dtype=bool),
+        may_start_alone=np.ones((jobs, 1), dtype=bool),
+        gpus=np.ones(jobs, dtype=np.int64),
+        kind=np.zeros(jobs, dtype=np.int64),
+        guest_slowdown=np.full((1, 1, 1), slowdown),
+        host_slowdown=np.full((1, 1, 1), slowdown),
         slows_resident=np.zeros((1, 1, 1), dtype=bool),
-        joint_throughput=np.full((1, 1, 1), -np.inf),
+        joint_throughput=np.full((1, 1, 1), joint),
         open_intervals=(((-math.inf, math.inf),),),
         devices=(1,),
         running=(),
-        latest_end_s=np.array([math.inf, math.inf]),
-        elapsed_s=np.zeros(2),
-        weight=np.ones(2),
+        latest_end_s=np.full(jobs, math.inf),
+        elapsed_s=np.zeros(jobs),
+        weight=np.ones(jobs),
+        objective=replace(
+            problem.objective, constant=np.zeros(jobs), rate=np.ones(jobs), priority=np.zeros(jobs, dtype=np.int64)
+        ),
     )
-    objective = replace(problem.objective, constant=np.zeros(2), rate=np.ones(2), priority=np.zeros(2, dtype=np.int64))
-    problem = replace(problem, objective=objective)
+
+
+def test_a_long_queue_shares_where_a_single_pair_would_not() -> None:
+    """Two jobs of 10 s that slow each other down 1.6 times end at 16 and 16 s, later on average than at 10 and 20 s. Of
+    24 such jobs each pair of 16 s shortens the wait of all behind it by 4 s."""
+    pair, queue = _equal_jobs(2, [10.0] * 2, 1.6), _equal_jobs(24, [10.0] * 24, 1.6)
+    assert search(pair).schedule.host.tolist() == [-1, -1]
+    found = search(queue)
+    assert found.schedule.start_s.tolist().count(0.0) == 2
+    assert objective_value(found.schedule, queue) == pytest.approx(16.0 * 6.5)  # alone 10 * 12.5
+
+
+def test_a_heavier_bound_comes_before_the_objective() -> None:
+    """Two jobs on one device: the longer one goes first where it alone was promised an early end."""
+    problem = _equal_jobs(2, [100.0, 10.0], math.nan)
     assert search(problem).schedule.start_s.tolist() == [10.0, 0.0]
     promised = replace(problem, latest_end_s=np.array([105.0, math.inf]))
     assert search(promised).schedule.start_s.tolist() == [0.0, 100.0]
