@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,9 +10,12 @@ from examples.site.arms import CHECKPOINT_S, Arm, WorkloadCost, steps_of
 from examples.site.stream import StreamSettings, stream_of
 from interfere.data.loading import load_table
 from interfere.errors import InterfereError
-from interfere.records import Device
+from interfere.records import Device, ObjectiveKind
 from interfere.sim.beliefs import beliefs_from, true_beliefs
+from interfere.sim.cluster import Scheduler
 from interfere.sim.replay import replay
+from interfere.sim.schedulers.orders import ShortestFirst
+from interfere.sim.schedulers.planner import PlannedScheduler, ServerPlanner
 from interfere.sim.schedulers.queue import Backfill
 from interfere.sim.schedulers.records import Queue, SchedulerRecord, Sharing
 from interfere.sim.schedulers.registry import make_scheduler
@@ -24,8 +28,6 @@ RECORDS = {
     Arm.SLURM: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY),
     Arm.SHARING: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY, sharing=Sharing.GREEDY, one_gpu=True),
     Arm.GREEDY: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY, sharing=Sharing.GREEDY, one_gpu=True),
-    Arm.OURS: SchedulerRecord(queue=Queue.POLICY, sharing=Sharing.MATCHING, one_gpu=True),
-    Arm.MOVES: SchedulerRecord(queue=Queue.POLICY, sharing=Sharing.MATCHING, one_gpu=True),  # moves none here
 }
 
 
@@ -65,6 +67,7 @@ def _world(
                 workload=job.workload,
                 arrival_s=job.arrival_s,
                 gpus=job.gpus,
+                idle_s=turnover_s,
                 duration_s=turnover_s
                 + costs[job.workload].start_up_s
                 + steps_of(job, costs) * costs[job.workload].step_s,
@@ -88,7 +91,16 @@ def _mean_completion_s(world: World, truth: TruthTable, arm: Arm) -> float:
         whole_nodes=False,
     )
     try:
-        done = replay(world, TableTruth((truth,)), make_scheduler(RECORDS[arm], options))
+        done = replay(world, TableTruth((truth,)), _scheduler(arm, options))
     except InterfereError:
         return math.nan
     return float(done.completion_s.mean())
+
+
+def _scheduler(arm: Arm, settings: SchedulerSettings) -> Scheduler:
+    """Return the scheduler of an arm: the server's plan with its default objective, which moves no job here, or a
+    queue."""
+    if arm not in (Arm.OURS, Arm.MOVES):
+        return make_scheduler(RECORDS[arm], settings)
+    planner = ServerPlanner(settings=replace(settings, max_shared_gpus=1), objective=ObjectiveKind.AUTO)
+    return PlannedScheduler(planner=planner, order=ShortestFirst(estimate=planner.estimate))

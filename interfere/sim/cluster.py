@@ -231,16 +231,17 @@ class Cluster:
         return hosts
 
     def _slowdown(self, member: JobState, group: Sequence[JobState]) -> float:
-        """Return the true slowdown of one job of a group on the same devices."""
+        """Return the true slowdown of one job of a group on the same devices, on average over its duration."""
         others = [other.job.workload for other in group if other is not member]
         device_type = next(state.devices for state in group if state.devices)[0].device.type
         if len(others) == 1:
             slowdown = self.truth.slowdown(member.job.workload, others[0], device_type)
         else:
             slowdown = self.truth.group_slowdown(member.job.workload, others, device_type)
-        if member.job.gpus == 1 or self.truth.gang_excess == 1.0:
-            return slowdown
-        return 1.0 + self.truth.gang_excess * (slowdown - 1.0)
+        excess = 1.0 if member.job.gpus == 1 else self.truth.gang_excess
+        if member.job.idle_s:
+            excess *= 1.0 - member.job.idle_s / member.job.duration_s
+        return slowdown if excess == 1.0 else 1.0 + excess * (slowdown - 1.0)
 
     def stop(self, job_id: str) -> None:
         """Preempt a running job. The job goes back to the queue, keeps its work and pays its checkpoint."""

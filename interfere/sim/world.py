@@ -37,12 +37,19 @@ class SimJob:
     deadline_s: float = math.inf  # inf: none
     checkpoint_s: float = 0.0  # seconds of work at speed 1 that every stop costs it
     preemptible: bool = True
+    idle_s: float = 0.0  # of `duration_s`: before the first step, while the place is taken and no neighbour slows it
 
     def __post_init__(self) -> None:
         violations = text_violations(self, "id") + number_violations(
-            self, "arrival_s", "duration_s", "checkpoint_s", nan=False
+            self, "arrival_s", "duration_s", "checkpoint_s", "idle_s", nan=False
         )
         check(violations + number_violations(self, "gpus", low=1.0, nan=False))
+        if self.idle_s > self.duration_s:
+            raise InvalidInputError(
+                "a job is idle for longer than it runs",
+                value=f"{self.id}: {self.idle_s:g} s of {self.duration_s:g} s",
+                remedy="count the time before the first step into duration_s",
+            )
 
     @property
     def has_deadline(self) -> bool:

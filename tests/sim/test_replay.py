@@ -64,6 +64,13 @@ def test_two_share_until_one_ends(how: int) -> None:
     assert found["host"] == pytest.approx(8.5 + 8 - 6.5 / 1.2)
 
 
+def test_no_neighbour_slows_the_time_before_the_first_step() -> None:
+    """The guest, slowed 1.3 times, needs 2 s of its 5 before it steps: it takes 2 + 3 * 1.3."""
+    made = world(job("host", 0, 10, "heavy"), job("guest", 2, 5, "light", idle_s=2.0))
+    found = ends(made, QueueScheduler(order=Fifo(), sharing=sharings(USUAL)[GREEDY]))
+    assert found["guest"] == pytest.approx(2 + 2 + 3 * 1.3)
+
+
 @pytest.mark.parametrize("how", [CAPPED, PLANNED_CAPPED])
 def test_a_cap_keeps_them_apart(how: int) -> None:
     made = world(job("host", 0, 10, "heavy"), job("guest", 2, 5, "medium"))  # 1.5 and 1.8
@@ -176,6 +183,8 @@ def test_a_dropped_job_never_runs_and_only_a_waiting_job_can_be_dropped() -> Non
 def test_worlds_that_are_not_valid() -> None:
     with pytest.raises(InvalidInputError, match="more devices than there are"):
         world(job("a", 0, 1, gpus=2))
+    with pytest.raises(InvalidInputError, match="idle for longer than it runs"):
+        job("a", 0, 1, idle_s=2.0)
     with pytest.raises(InvalidInputError, match="order of arrival"):
         world(job("a", 1, 1), job("b", 0, 1))
     with pytest.raises(InvalidInputError, match="job is in the world twice"):

@@ -4,7 +4,7 @@
 partner as residents with a free seat; `PlannedGroups` does so where devices have more than two seats.
 `PlannedScheduler` sends everything: the plan also decides which job starts alone, and where. These are about slowdowns:
 weights fall by one a place in the queue, so that the plan starts the jobs that the order would and its costs decide
-beside which; the objective must be one that weights do not enter.
+beside which. With another objective all jobs weigh one, and the plan decides their order too.
 `DeadlinePlanner` also sends deadlines, windows of devices and the ledger of promises.
 Starts are carried out at once, so a planned start never outlives its decision.
 """
@@ -114,7 +114,10 @@ class ServerPlanner:
         self, pending: Sequence[JobState], devices: Iterable[Device], cluster: Cluster, allowed: frozenset[ActionKind]
     ) -> list[Action]:
         """Return the starts of one decision that keeps no ledger. `pending`: in the order of the queue."""
-        jobs = [self.job(state, cluster, weight=len(pending) - k) for k, state in enumerate(pending)]
+        by_place = self.objective is ObjectiveKind.TOTAL_SLOWDOWN  # others say for themselves which job comes first
+        jobs = [
+            self.job(state, cluster, weight=len(pending) - k if by_place else 1.0) for k, state in enumerate(pending)
+        ]
         plan = self.decide_scope(jobs, devices, cluster, allowed).plan
         return [action for action in plan.actions if action.places]
 
