@@ -167,7 +167,9 @@ def export(
 
 @app.command()
 def losses(
-    days: Annotated[float, typer.Option(min=0.001, help="Only windows of the newest days.")] = 7.0,
+    since: Annotated[
+        str, typer.Option(help="Only windows that end later: 2026-10-31, 2026-10-31T08:00, or 7d before the newest.")
+    ] = "7d",
     count: Annotated[int, typer.Option(min=1, max=1000, help="How many, the largest loss first.")] = 10,
     store: StoreFile = None,
     work: Work = DEFAULT_WORK,
@@ -175,18 +177,20 @@ def losses(
 ) -> None:
     """Show the neighbours that cost each workload most, by all observations.
 
-    The server may run meanwhile. The server may go on meanwhile.
+    The server may run meanwhile.
     """
     from interfere.config import load_settings
     from interfere.store.observed_table import logged_windows, pair_losses
     from interfere.store.store import open_store
+    from interfere.time_text import start_s
 
     opened = open_store(load_settings(store=store, work=work).store_address, read_only=True)
     try:
         logged, _ = logged_windows(opened)
     finally:
         opened.close()
-    found = pair_losses(logged, within_s=days * 86_400)
+    newest_s = max((each.window.end_s for each in logged), default=0.0)
+    found = pair_losses(logged, within_s=newest_s - start_s(since, newest_s)) if logged else []
     rows = (
         (
             loss.victim,
@@ -200,7 +204,7 @@ def losses(
     )
     columns = ("workload", "beside", "on", "slowdown", "hours together", "hours lost")
     total = sum(loss.lost_hours for loss in found)
-    summary = f"{total:.1f} hours lost in {sum(loss.hours for loss in found):.1f} hours side by side, {days:g} days"
+    summary = f"{total:.1f} hours lost in {sum(loss.hours for loss in found):.1f} hours side by side, since {since}"
     page: list[Part] = (
         [text_table("", columns, rows), Sentence(summary)] if found else [Sentence("no window in company is stored")]
     )

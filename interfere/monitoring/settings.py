@@ -9,13 +9,13 @@ from interfere.errors import InvalidInputError, Violation
 from interfere.monitoring.dcgm import BY_WORKLOAD
 from interfere.records.checks import check, text_violations
 from interfere.sharing_modes import SharingMode, set_sharing_mode
+from interfere.time_text import duration_s
 
 if TYPE_CHECKING:
     from interfere.data.importers.site_traces import WorkloadMap
 
 SELECTOR = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{[^{}]*\})?|\{[^{}]*\}")
 _RANGE = re.compile(r"\[(\d+(?:ms|[smhd]))[\]:]")
-_UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,18 +57,6 @@ class MonitoringSettings:
         """The longest range in the expression, such as 60 s in `rate(steps[1m])`; 0 for a counter."""
         ranges = _RANGE.findall(self.progress) if not self.progress_is_counter else []
         return max((duration_s(text) for text in ranges), default=0.0)
-
-
-def duration_s(text: str) -> float:
-    """Return the seconds of a PromQL duration with one unit. Raises InvalidInputError.
-
-    >>> duration_s("5m")
-    300.0
-    """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|[smhd])", text)
-    if not found:
-        raise InvalidInputError("not a duration", value=repr(text), remedy="write 90s, 15m, 6h or 30d")
-    return float(found[1]) * _UNIT_S[found[2]]
 
 
 def parse_label_map(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

@@ -22,7 +22,13 @@ Months as they fall differ in load, and at equal load in how unevenly their jobs
 time, and have more to save. Over them P(ℓ), L(ℓ) and Σ d(ℓ), as replays at several loads ℓ show them, are averaged over
 log-normal loads ℓ < 1, whose mean is the recorded one and whose spread follows from the recorded days' work by the same
 batches, and over normal levels v: log-odds of P and L at equal load lie higher by v, and completion times by a factor
-e^(v/2). The error is that of the level and that of the mean load, in quadrature.
+e^(v/2).
+
+Load and level are correlated by ρ. Where bursts bring the work, months of more load are burstier too, and months miss
+the mean of all by more than independent errors would; where sources take turns, heavier months are steadier. Taylor's
+power law tells which: among the recorded weeks the standard deviation of a day's work grows as the b-th power of the
+week's mean, with b = 1/2 for independent arrivals, 1 where all days are multiplied, and more for bursts above a calm
+level. The variance of the mean, in log-odds, is that of the level, that of the mean load, and twice ρ their product.
 
 Several worlds are independent: their variances add, degrees of freedom by Welch and Satterthwaite. A world that is
 shorter than `MIN_DAYS` is one batch itself.
@@ -48,13 +54,21 @@ BATCH_SHARE = 0.4  # of 30 days, 10, 12 and 15 cover 87, 89 and 94 of 100; of 60
 FULL_BATCH_DAYS = 12  # of a shorter record a batch is up to half: of 21 days 8 cover 84 of 100, 10 cover 90
 OVERLAP_FREEDOM = 1.5  # degrees of freedom to those of batches that do not overlap (Meketon and Schmeiser)
 
-# Errors of one record are themselves uncertain: half of each variance is the record's own, half is typical.
+# Errors of one record are themselves uncertain. A calm month shows too small an error of its load: it counts as typical
+# at least. Of the variance of a level half is the record's own, half is typical.
+# `python -m tests.bench.uneven_months` counts how often intervals hold. `LEVEL_SPREAD`, `LOAD_QUANTILE`, the form of
+# the load's error and the three constants of the correlation were chosen on `tests.sim.uneven_months.CHOSEN_ON`.
 TYPICAL_LOAD_ERROR = 0.165  # of the logarithm of a month's load: root mean square of Venus' four virtual clusters
-LEVEL_SPREAD = 0.82  # of log-odds at equal load: root mean square over ten sets of months in tests/sim, .62 to 1.28
+LEVEL_SPREAD = 0.86  # of log-odds at equal load; over ten sets of months in tests/sim it is .62 to 1.28
 COMPLETION_SLOPE = 0.5  # of the logarithm of completion times on the level: mean over the same months, .1 to .9
 TYPICAL_STEP = 1.645 * LEVEL_SPREAD  # half the width at equal load
 LOAD_BATCH_SHARE = 0.13  # of a record: 4 days of a month, as errors of loads are told apart by shorter batches too
-LOAD_QUANTILE = 2.25  # errors on both sides of the recorded load: on the same months 2.0 to 2.5 serve alike
+LOAD_QUANTILE = 2.25  # errors on both sides of the recorded load: on the same months up to 2.5 serves alike
+WEEK_DAYS = 7
+NEUTRAL_EXPONENT = 0.75  # of Taylor's law: ρ is 0
+CORRELATION_SLOPE = 2.0  # of ρ on the exponent: on the same months 1.6 to 2.4 serve alike
+MAX_CORRELATION = 0.6  # of a record, whose exponent is uncertain
+NEUTRAL_VARIANCE = 0.02  # of the logarithm of weekly work: at it the record and the neutral exponent count alike
 LOAD_SPREAD = 1.6  # errors, the standard deviation of other records' loads over noise with H of .5 to .9
 NEAR_LOAD = 0.06  # in logarithms: a load so near to the world's own adds nothing to it
 MIN_SHARE = 1e-6  # a smaller part has no logarithm worth having; averaging over levels doubles it
@@ -313,8 +327,8 @@ def mean_over_loads(worlds: Sequence[LoadResponse], bounds: Bounds, *, subtract:
 def _part_over_loads(worlds: Sequence[LoadResponse], sign: int, bound: float, subtract: float) -> _Part:
     """Return what is above 0 (`sign` 1) or below it (-1) in the mean over loads, with both ends of its interval.
 
-    On the scale of log-odds, the error at equal load and what another mean load of each world would change are
-    independent of one another.
+    On the scale of log-odds, the error at equal load is correlated with what another mean load of each world would
+    change, by the correlation of load and level of that world.
     """
     curves = [_LoadCurve(world, sign, bound, subtract) for world in worlds]
 
@@ -327,12 +341,17 @@ def _part_over_loads(worlds: Sequence[LoadResponse], sign: int, bound: float, su
         mean_at_bound = 0.0 if middle < bound else bound
         return _Part(mean=mean_at_bound, low=mean_at_bound, high=mean_at_bound)
     days = sum(len(world.work) for world in worlds)
-    at_equal_load = _with_typical(_step_at_equal_load(worlds, sign, bound, subtract), TYPICAL_STEP, days)
+    own_step = _step_at_equal_load(worlds, sign, bound, subtract)
+    at_equal_load = math.sqrt(0.5 * own_step**2 + 0.5 * TYPICAL_STEP**2 * MONTH_DAYS[1] / days)
     ends = []
     for side in (-1, 1):
         moved = [mean(k, side * LOAD_QUANTILE * curve.load_error) for k, curve in enumerate(curves)]
-        steps = [side * (_log_odds(each, bound) - _log_odds(middle, bound)) for each in moved]
-        ends.append(_moved(middle, bound, side * math.hypot(at_equal_load, *(max(0.0, step) for step in steps))))
+        steps = [max(0.0, side * (_log_odds(each, bound) - _log_odds(middle, bound))) for each in moved]
+        of_loads = math.hypot(*steps)
+        # Where all worlds are alike, a ρ of their own: Σ 2 ρ (level / √K) (load / √K) over K worlds.
+        correlation = sum(c.correlation * step**2 for c, step in zip(curves, steps, strict=True)) / (of_loads**2 or 1.0)
+        variance = at_equal_load**2 + of_loads**2 + 2 * correlation * at_equal_load * of_loads
+        ends.append(_moved(middle, bound, side * math.sqrt(variance)))
     return _Part(mean=middle, low=ends[0], high=ends[1])
 
 
@@ -363,11 +382,14 @@ class _LoadCurve:
         odds = np.array([_log_odds(part / total, bound) for part, total in zip(parts, totals, strict=True)])
         self._totals = np.exp(_on_lines(np.log(loads), np.log(totals)))
         self._odds, self._bound = _on_lines(np.log(loads), odds), bound
-        # 2. The mean load of such periods and its error, and their levels.
+        # 2. The mean load of such periods and its error, their levels, and how both are correlated.
         days, mean = len(world.work), float(world.work.mean())
         variance = _variance_by_batches(world.work - mean, max(2, round(LOAD_BATCH_SHARE * days)))
-        self.load_error = _with_typical(math.sqrt(variance) / (days * mean), TYPICAL_LOAD_ERROR, days)
-        self._log_load, self._levels = math.log(world.load), LEVEL_SPREAD * LEVELS * math.sqrt(MONTH_DAYS[1] / days)
+        months = days / MONTH_DAYS[1]
+        self.load_error = max(math.sqrt(variance) / (days * mean), TYPICAL_LOAD_ERROR / math.sqrt(months))
+        self._log_load, self._level_spread = math.log(world.load), LEVEL_SPREAD / math.sqrt(months)
+        tilt = CORRELATION_SLOPE * (taylor_exponent(world.work) - NEUTRAL_EXPONENT)
+        self.correlation = min(max(tilt, -MAX_CORRELATION), MAX_CORRELATION)
 
     def sums(self, moved: float) -> tuple[float, float]:
         """Return the part and the denominator, averaged over all loads whose mean logarithm is moved by so much, and
@@ -376,19 +398,33 @@ class _LoadCurve:
         Time lost, which has no bound, is a share of the times with it, as time saved is one of the times without.
         """
         middle = min(self._log_load + moved, 0.0)
-        density = np.exp(-0.5 * ((LOG_LOADS - middle) / (LOAD_SPREAD * self.load_error)) ** 2)
+        deviation = (LOG_LOADS - middle) / (LOAD_SPREAD * self.load_error)
+        density = np.exp(-0.5 * deviation**2)
+        own_levels = math.sqrt(1.0 - self.correlation**2) * LEVELS
+        levels = self._level_spread * (self.correlation * deviation + own_levels)
         longer = self._totals * (1.0 + np.exp(self._odds)) if math.isinf(self._bound) else self._totals
         weights = density / density.sum() * np.exp(LOG_LOADS) * longer  # twice the load: twice the jobs
-        weights = LEVEL_WEIGHTS * np.exp(COMPLETION_SLOPE * self._levels) * weights
-        part = float((weights / (1.0 + np.exp(-self._odds - self._levels))).sum())
+        weights = LEVEL_WEIGHTS * np.exp(COMPLETION_SLOPE * levels) * weights
+        part = float((weights / (1.0 + np.exp(-self._odds - levels))).sum())
         if math.isinf(self._bound):
             return part, float(weights.sum()) - part
         return self._bound * part, float(weights.sum())
 
 
-def _with_typical(error: float, of_months: float, days: int) -> float:
-    """Return the error whose variance is half that of a record of so many days, and half the typical one of them."""
-    return math.sqrt(0.5 * error**2 + 0.5 * of_months**2 * MONTH_DAYS[1] / days)
+def taylor_exponent(work: Floats) -> float:
+    """Return the power of a week's mean work with which the standard deviation over its days grows (Taylor, Nature
+    1961).
+
+    `work`: float64[d], of each recorded day, not all 0. All runs of seven days are weeks. The slope of one logarithm on
+    the other is shrunk towards `NEUTRAL_EXPONENT`, the more the less the weeks differ.
+    """
+    if len(work) <= WEEK_DAYS:
+        return NEUTRAL_EXPONENT
+    weeks = np.lib.stride_tricks.sliding_window_view(work, WEEK_DAYS)
+    least = 1e-3 * float(work.mean())  # an idle week has no logarithm
+    mean, deviation = np.log(np.maximum(weeks.mean(axis=1), least)), np.log(np.maximum(weeks.std(axis=1), least))
+    covariance = float(np.mean((mean - mean.mean()) * (deviation - deviation.mean())))
+    return (covariance + NEUTRAL_VARIANCE * NEUTRAL_EXPONENT) / (float(mean.var()) + NEUTRAL_VARIANCE)
 
 
 def _part_of(sums: DaySums, sign: int, subtract: float) -> Floats:

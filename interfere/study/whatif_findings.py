@@ -247,7 +247,7 @@ def week_scores(results: Sequence[ReplayResult], schedulers: Sequence[SchedulerR
 class JobGroup:
     """Some jobs, and how many of them end later, or sooner, with sharing."""
 
-    kind: str  # all, size, run time, user, workload
+    kind: str  # all, size, run time, cluster, user, workload
     name: str
     jobs: int
     later: int  # by more than `LATER_SHARE`
@@ -262,17 +262,19 @@ class JobGroup:
 def who_ends_later(
     worlds: Sequence[World], results: Sequence[ReplayResult], alone: SchedulerRecord, shared: SchedulerRecord
 ) -> tuple[JobGroup, ...]:
-    """Return all jobs, then groups by devices and run time, then the users and workloads with most jobs that end later.
+    """Return all jobs, then groups by devices, run time and cluster, and the users and workloads with most jobs that
+    end later.
 
     Empty where the replays at the trace's own load are missing, or dropped jobs.
     """
     scores = {result.task: result.score for result in results}
-    jobs, ratios = list[SimJob](), list[NDArray[np.float64]]()
+    jobs, clusters, ratios = list[SimJob](), list[str](), list[NDArray[np.float64]]()
     for k, world in enumerate(worlds):
         both = [scores.get(ReplayTask(scheduler=scheduler, world=k)) for scheduler in (alone, shared)]
         if both[0] is None or both[1] is None or both[0].dropped or both[1].dropped:
             continue
         jobs.extend(world.jobs)
+        clusters.extend([world.name] * len(world.jobs))
         ratios.append(both[1].completion_s / np.maximum(both[0].completion_s, 1e-9))
     if not jobs:
         return ()
@@ -300,6 +302,7 @@ def who_ends_later(
         *groups("all", ["all jobs"] * len(jobs)),
         *sorted(groups("size", [_size_text(job.gpus) for job in jobs]), key=lambda each: sizes[each.name]),
         *sorted(groups("run time", run_times), key=lambda each: order[each.name]),
+        *(groups("cluster", clusters) if len(set(clusters)) > 1 else ()),
         *(groups("user", users, limit=GROUPS_TOLD) if len(set(users)) > 1 else ()),
         *groups("workload", [job.workload or "(none named)" for job in jobs], limit=GROUPS_TOLD),
     )

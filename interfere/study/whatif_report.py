@@ -40,7 +40,6 @@ from interfere.study.replay_report import CHANGE, HOURS, change_text, estimate, 
 from interfere.study.whatif_findings import LATER_SHARE
 from interfere.study.whatif_sentences import (
     coverage_text,
-    gang_text,
     is_uncapped_greedy,
     main_change,
     main_effects,
@@ -188,10 +187,10 @@ def _by_group(answer: "WhatIfAnswer") -> list[Section]:
     queue = answer.study.schedulers[0].label
     table = table_of(f"Jobs that end later, under {queue}", columns, answer.later)
     legend = (
-        f"From arrival to end, at the trace's own load, each job beside itself without sharing. Of users and workloads "
-        f"those are shown who have most jobs that end later. {gang_text(answer)}"
+        "From arrival to end, at the trace's own load, each job beside itself without sharing. Of users and workloads "
+        "those are shown who have most jobs that end later."
     )
-    return [Section("Who would end later", (Sentence(legend.rstrip()), table))]
+    return [Section("Who would end later", (Sentence(legend), table))]
 
 
 def _by_server(answer: "WhatIfAnswer") -> list[Section]:

@@ -68,7 +68,7 @@ def verdict(answer: "WhatIfAnswer") -> tuple[list[str], Tone]:
         text = f"No: {_situation(first)}; no job would share: devices are free whenever one arrives."
         if ends.is_known and change.mean <= PAYS:
             text = f"{text} Over {_months(change)} it would change the mean completion time by {change_text(change)}."
-        return list(filter(None, (text, _saved_text(answer), _pays_text(answer)))), Tone.UNSURE
+        return list(filter(None, (text, _saved_text(answer), _pays_text(answer), gang_text(answer)))), Tone.UNSURE
     changed = f"sharing two jobs a GPU would change the mean completion time by {change_text(change)}"
     if answer.over_loads:
         changed = f"{changed} over {_months(change)}, by {CHANGE.number(recorded.mean)} % in the recorded days,"
@@ -87,6 +87,7 @@ def verdict(answer: "WhatIfAnswer") -> tuple[list[str], Tone]:
         _saved_text(answer),
         later_text(answer.later),
         _pays_text(answer),
+        gang_text(answer),
     )
     return list(filter(None, sentences)), tone
 

@@ -6,7 +6,7 @@ For each process of `tests.sim.uneven_months` and each of two queues: months at 
 `interfere whatif` replays them, stretched to `LOADS`; of these the intervals are judged. The true gain is that of all
 months together whose load is below 1. Results are kept in a folder, from which the same command goes on. A gain of zero
 is planted by exchanging the times with and without sharing in runs of three days drawn at random: there it counts how
-often the answer would be that sharing pays.
+often the answer would be that sharing pays. A star marks the processes that the interval was chosen on.
 """
 
 import argparse
@@ -35,11 +35,11 @@ from interfere.study.engine import Document, Runner
 from interfere.study.engines.catalogue import engine_of
 from interfere.study.whatif_findings import PAYS
 from interfere.testing.schedulers import MODE, USUAL
-from tests.sim.uneven_months import DAYS, OTHERS, PROCESSES, UnevenProcess
+from tests.sim.uneven_months import CHOSEN_ON, DAYS, FURTHER, OTHERS, PROCESSES, UnevenProcess
 
 QUEUES = ("fifo-easy", "tiresias-first-fit")
 LOADS = (0.5, 0.75, 0.95)
-SETS = {"usual": PROCESSES, "others": OTHERS}
+SETS = {"usual": PROCESSES, "others": OTHERS, "further": FURTHER}
 BY_NAME = {process.name: process for processes in SETS.values() for process in processes}
 IN_PATHS = str.maketrans(" /", "--")
 RUN_DAYS = 3  # in which the roles are exchanged
@@ -176,17 +176,21 @@ def main() -> None:
     runner = Runner(engine=engine_of(given.workers), folder=given.folder)
     found = []
     for process in SETS[given.processes]:
+        star = "*" if process.name in CHOSEN_ON else ""
         for queue, months in month_gains(process, given.months, given.judged, runner).items():
             each = coverage_of(months)
             found.append(each)
             print(
-                f"{process.name}, {queue}: {each.months} months, load ± {each.load_deviation:.2f}, true gain "
+                f"{process.name}{star}, {queue}: {each.months} months, load ± {each.load_deviation:.2f}, true gain "
                 f"{each.true_gain:+.1%}: covered {each.covered:.0%}, width {each.width:.2f} (at equal load "
                 f"{each.at_equal_load:.0%}); without a gain it pays {each.false_pays:.1%}",
                 flush=True,
             )
     inside = sum(0.85 <= each.covered <= 0.95 for each in found)
-    print(f"85 to 95 % on {inside} of {len(found)}; all: {np.mean([each.covered for each in found]):.1%}")
+    print(
+        f"85 to 95 % on {inside} of {len(found)}; all: {np.mean([each.covered for each in found]):.1%}, width "
+        f"{np.mean([each.width for each in found]):.2f}, pays {np.mean([each.false_pays for each in found]):.1%}"
+    )
 
 
 if __name__ == "__main__":

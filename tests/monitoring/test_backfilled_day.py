@@ -76,7 +76,7 @@ def test_the_audit_recovers_what_was_planted_and_its_page_names_the_worst_pair_f
     prometheus: str, tmp_path: Path
 ) -> None:
     page = tmp_path / "audit.html"
-    options = ("--prometheus", prometheus, "--days", "1.04", "--progress", "train_steps_total", "--out", str(page))
+    options = ("--prometheus", prometheus, "--since", "1.04d", "--progress", "train_steps_total", "--out", str(page))
     result = run("audit", *options, "--json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
@@ -166,7 +166,7 @@ def test_an_expression_of_steps_per_second_gives_the_same_slowdowns(
     past_day: SimulatedSite, prometheus: str, tmp_path: Path
 ) -> None:
     expression = "sum by (namespace, pod) (rate(train_steps_total[1m]))"
-    options = ("--prometheus", prometheus, "--days", "1.04", "--progress", expression)
+    options = ("--prometheus", prometheus, "--since", "1.04d", "--progress", expression)
     result = run("audit", *options, "--out", str(tmp_path / "page.html"), "--json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     rows = json.loads(result.stdout)["estimates"]
@@ -197,8 +197,8 @@ def test_without_a_counter_the_audit_names_those_that_may_be_one(
     options = (
         "--prometheus",
         prometheus,
-        "--days",
-        "0.1",
+        "--since",
+        "0.1d",
         "--until",
         f"{until:.0f}",
         "--out",

@@ -11,7 +11,7 @@ from interfere.monitoring.job_progress import JobProgress, intersect
 from interfere.monitoring.naming_hints import naming_hint
 from interfere.monitoring.reading import CompanyWindow, NotMeasured, SiteReading, read_cell
 from interfere.monitoring.samples import SampleBlock, SampleSeries
-from interfere.monitoring.settings import MonitoringSettings, duration_s
+from interfere.monitoring.settings import MonitoringSettings
 from interfere.monitoring.site_labels import SiteLabels
 from interfere.monitoring.watcher import SoloFacts, progress_observations
 
@@ -222,12 +222,5 @@ def test_runs_and_intersections() -> None:
     assert intersect([(0.0, 10.0), (20.0, 30.0)], [(5.0, 25.0)]) == [(5.0, 10.0), (20.0, 25.0)]
 
 
-def test_durations() -> None:
-    assert [duration_s(text) for text in ("500ms", "90s", "15m", "1.5h", "30d")] == [
-        0.5,
-        90.0,
-        900.0,
-        5400.0,
-        2592000.0,
-    ]
+def test_the_range_of_an_expression_is_read_from_it() -> None:
     assert math.isclose(MonitoringSettings(progress="rate(a[5m:1m])").progress_range_s, 300.0)

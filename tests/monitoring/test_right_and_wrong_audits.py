@@ -417,6 +417,20 @@ def test_a_right_audit_holds_the_lost_hours_that_were_planted(site: SimulatedSit
     unknown = sum(each["unknown_hours"] for each in workloads)
     print(f"{case}: {truth:.2f} in {low:.2f} to {high:.2f}, unknown {unknown:.2f}")
     assert low <= truth <= high + unknown
+    jobs, counted = (int(str(got.document[name])) for name in ("jobs", "counted_jobs"))
+    assert 0 < counted <= jobs
+    told = f"The counter shows steps of {counted:,} of {jobs:,} jobs."
+    assert (told in (tmp_path / "page.html").read_text()) == (counted < jobs)
+
+
+def test_the_audit_tells_how_many_jobs_the_counter_counts(site: SimulatedSite, tmp_path: Path) -> None:
+    (tmp_path / "all").mkdir()
+    every, fewer = (
+        audited(change(site.block()), folder, ())
+        for change, folder in ((same, tmp_path / "all"), (without_counters, tmp_path))
+    )
+    assert every.document["jobs"] == fewer.document["jobs"]
+    assert 0 < int(str(fewer.document["counted_jobs"])) < int(str(every.document["counted_jobs"]))
 
 
 OWNED: dict[str, Callable[[int, str], str]] = {

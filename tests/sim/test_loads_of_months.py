@@ -1,6 +1,8 @@
 """Means over months whose loads vary: how often their interval is right beside that at equal load, and its laws."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.sim.uncertainty import RELATIVE_CHANGE, DaySums, LoadResponse, NoInterval, ends_of_mean, mean_over_loads
+from interfere.sim.uncertainty import (
+    NEUTRAL_EXPONENT,
+    RELATIVE_CHANGE,
+    DaySums,
+    Floats,
+    LoadResponse,
+    NoInterval,
+    ends_of_mean,
+    mean_over_loads,
+    taylor_exponent,
+)
 from interfere.study.engine import Runner
 from tests.bench.uneven_months import LOADS, QUEUES, MonthGain, coverage_of, month_gains
 from tests.sim.uneven_months import PROCESSES
@@ -102,6 +114,43 @@ def test_a_month_that_loses_nothing_says_nothing_and_few_days_neither() -> None:
     found = mean_over_loads([short], RELATIVE_CHANGE, subtract=1.0)
     assert found.interval.missing is NoInterval.FEW_DAYS
     assert math.isnan(found.interval.low)
+
+
+def varied(levels: Sequence[float], exponent: float) -> Floats:
+    """The work of days whose standard deviation grows as this power of the level of their four weeks."""
+    by_day = np.repeat(levels, 28)
+    within = np.tile(0.2 * np.array([-1.0, 1.0, -0.5, 0.5, -1.5, 1.5, 0.0]), 4 * len(levels))
+    return np.asarray(by_day + by_day**exponent * within)
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 1.4])
+@pytest.mark.parametrize("seed", range(3))
+def test_taylors_exponent_is_found_in_long_records_whatever_the_unit(exponent: float, seed: int) -> None:
+    work = varied(np.random.default_rng(seed).lognormal(0.0, 0.6, 13), exponent)
+    assert taylor_exponent(work) == pytest.approx(exponent, abs=0.2)
+    assert taylor_exponent(1000 * work) == pytest.approx(taylor_exponent(work))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_months_whose_heavier_weeks_are_burstier_may_lie_farther_from_the_mean_of_all(seed: int) -> None:
+    """The same replays and loads: only how the days of heavier weeks vary differs."""
+    month = response(seed)
+    levels = np.repeat([0.85, 1.15, 1.0, 0.9], 7)
+    steady, bursty = (
+        np.concatenate([levels + levels**exponent * np.tile([0.1, -0.1], 14), [1.0, 1.0]]) for exponent in (-2.0, 4.0)
+    )
+    assert taylor_exponent(steady) < NEUTRAL_EXPONENT < taylor_exponent(bursty)
+    found = [mean_over_loads([replace(month, work=work)], RELATIVE_CHANGE, subtract=1.0) for work in (steady, bursty)]
+    narrow, wide = (
+        [math.log(-x / (1 + x)) for x in (each.interval.low, each.mean, each.interval.high)] for each in found
+    )
+    assert np.all(-np.diff(narrow) < -np.diff(wide))  # on both sides, on the scale on which errors are added
+    assert wide[1] > narrow[1]  # heavier months save more
+
+
+def test_weeks_that_do_not_differ_tell_no_exponent() -> None:
+    assert taylor_exponent(np.tile([1.0, 2.0, 4.0, 1.0, 2.0, 4.0, 3.0], 4)) == pytest.approx(NEUTRAL_EXPONENT)
+    assert taylor_exponent(np.ones(7)) == NEUTRAL_EXPONENT
 
 
 def test_several_worlds_narrow_it() -> None:

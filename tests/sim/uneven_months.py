@@ -5,8 +5,8 @@ deviation). Why they differ: self-similar on/off sources (Willinger et al., 1997
 log-Gaussian intensity whose logarithm is correlated over days, sessions of users of very different length, bursts that
 last for days, and weeks of different levels with a weekly and a daily rhythm.
 
-The form and the constants of the interval over loads were chosen on `PROCESSES`; `OTHERS`, with other parameters,
-judge it.
+The form and the constants of the interval over loads were chosen on `CHOSEN_ON`, half of `PROCESSES` and `OTHERS`. The
+other half and `FURTHER` judge it. All have other parameters.
 """
 
 from collections.abc import Callable
@@ -128,7 +128,7 @@ PROCESSES = (
     UnevenProcess(name="self-similar on/off", intensity=on_off(sources=6, shape=1.4, mean_h=12.0)),
     UnevenProcess(name="log-Gaussian, two days", intensity=log_gaussian(correlated_h=48.0, spread=0.6)),
     UnevenProcess(name="sessions", intensity=sessions(per_day=4.0, shape=1.6, mean_h=30.0, mean=4.5)),
-    UnevenProcess(name="bursts of days", intensity=bursts(per_month=4.0, mean_h=72.0, height=0.65, calm=0.75)),
+    UnevenProcess(name="bursts of days", intensity=bursts(per_month=4.0, mean_h=72.0, height=0.75, calm=0.7)),
     UnevenProcess(name="weekly rhythm", intensity=weeks(log_level=-0.1, spread=0.45, weekend=0.4, by_hour=0.6)),
 )
 OTHERS = (  # sites of three devices and long jobs
@@ -171,5 +171,49 @@ OTHERS = (  # sites of three devices and long jobs
         per_day=10.5,
         median_s=10_800.0,
         log_sd=0.9,
+    ),
+)
+_DRAWN = np.random.default_rng(0).permutation(len(PROCESSES) + len(OTHERS))[: len(PROCESSES)]
+CHOSEN_ON = tuple((*PROCESSES, *OTHERS)[k].name for k in _DRAWN)
+FURTHER = (  # sites of five devices
+    UnevenProcess(
+        name="eight on/off sources, H = .85",
+        intensity=on_off(sources=8, shape=1.3, mean_h=20.0),
+        devices=5,
+        per_day=20.5,
+        median_s=7_200.0,
+        log_sd=1.1,
+    ),
+    UnevenProcess(
+        name="log-Gaussian, four days",
+        intensity=log_gaussian(correlated_h=96.0, spread=0.45),
+        devices=5,
+        per_day=20.5,
+        median_s=7_200.0,
+        log_sd=1.0,
+    ),
+    UnevenProcess(
+        name="sessions of 40 hours",
+        intensity=sessions(per_day=3.0, shape=1.7, mean_h=40.0, mean=4.55),
+        devices=5,
+        per_day=20.0,
+        median_s=7_200.0,
+        log_sd=1.1,
+    ),
+    UnevenProcess(
+        name="bursts of two days",
+        intensity=bursts(per_month=6.0, mean_h=48.0, height=0.9, calm=0.64),
+        devices=5,
+        per_day=20.5,
+        median_s=7_200.0,
+        log_sd=1.0,
+    ),
+    UnevenProcess(
+        name="quiet weekends",
+        intensity=weeks(log_level=-0.1, spread=0.45, weekend=0.3, by_hour=0.8),
+        devices=5,
+        per_day=20.5,
+        median_s=7_200.0,
+        log_sd=1.1,
     ),
 )

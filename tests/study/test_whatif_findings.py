@@ -34,6 +34,7 @@ from interfere.study.whatif_findings import (
     is_equal_service,
     next_count,
     pays_from,
+    who_ends_later,
 )
 from interfere.study.whatif_question import WhatIfAnswer
 from interfere.study.whatif_report import queue_text
@@ -202,6 +203,23 @@ def test_who_ends_later_is_counted_job_by_job(answers: dict[str, WhatIfAnswer]) 
         assert sum(each.jobs for each in groups if each.kind == kind) == len(jobs)
         assert sum(each.later for each in groups if each.kind == kind) == every.later
     assert [each.name for each in groups if each.kind == "size"] == ["1 GPU", "2 to 3 GPUs"]
+    assert not [each for each in groups if each.kind == "cluster"]  # there is one
+
+
+def test_who_ends_later_is_told_by_cluster_where_there_are_several(answers: dict[str, WhatIfAnswer]) -> None:
+    """The second cluster is the first with both schedulers exchanged."""
+    answer = answers["busy"]
+    (first,) = answer.inputs.worlds
+    tasks = [ReplayTask(scheduler=one) for one in (ALONE, SHARED)]
+    alone, shared = results_of(answer.inputs.replays, run_replays(answer.inputs.replays, tasks, Runner()))
+    exchanged = [
+        replace(each, task=ReplayTask(scheduler=one, world=1)) for each, one in ((shared, ALONE), (alone, SHARED))
+    ]
+    found = who_ends_later((first, replace(first, name="second")), [alone, shared, *exchanged], ALONE, SHARED)
+    ours, theirs = [each for each in found if each.kind == "cluster"]
+    assert (ours.name, theirs.name) == (first.name, "second")
+    assert (ours.jobs, ours.later, ours.sooner) == (theirs.jobs, theirs.sooner, theirs.later)
+    assert ours.sooner > ours.later
 
 
 def test_the_load_from_which_it_pays_lies_where_its_line_passes_one_per_cent(answers: dict[str, WhatIfAnswer]) -> None:
@@ -265,12 +283,13 @@ def test_a_typical_week_is_seven_days_of_the_trace_with_a_load_like_its_own(arri
 
 
 def test_the_first_screen_answers_yes_or_no_how_many_and_who(answers: dict[str, WhatIfAnswer]) -> None:
-    for answer in answers.values():
+    for name, answer in answers.items():
         sentences, _ = verdict(answer)
         text = " ".join(sentences)
         assert text.split(":")[0] in ("Yes", "No", "Cannot tell")
         assert " of 4 GPUs " in text
         assert "of the jobs would end over 10% later" in text
+        assert ("Jobs on several GPUs " in text) == (name == "gangs")  # what if they suffer more
 
 
 def test_every_queue_is_told_in_words() -> None:

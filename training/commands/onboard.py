@@ -1,6 +1,5 @@
 """Measure your own jobs, train on them, and say what is known."""
 
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +8,6 @@ import typer
 
 from interfere.commands.options import DEFAULT_WORK, Work
 from interfere.commands.output import JsonFlag, emit, keeps_when_interrupted, progress_note
-from interfere.errors import InvalidInputError
 from interfere.reports.document import Column, Part, Sentence, Table
 from interfere.reports.numbers import DURATION, TIMES, fixed
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
     from interfere.training.pipeline import TrainingResult
 
 app = typer.Typer(add_completion=False)
-
-_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @app.command()
@@ -74,6 +70,7 @@ def onboard(
     from interfere.config import load_settings
     from interfere.profiling.programs.profiler import CommandConfig
     from interfere.profiling.programs.spec import pinned_to_gpu, read_commands
+    from interfere.time_text import duration_s
     from interfere.training.onboarding import OnboardingConfig, believed_answers, measure_site, published_answers
 
     settings = load_settings(work=work)
@@ -97,7 +94,7 @@ def onboard(
             seed=seed,
         ),
         model=settings.served_folder,
-        budget_s=parse_duration_s(budget),
+        budget_s=duration_s(budget),
         target=target,
         max_pairs=pairs,
         seed=seed,
@@ -113,14 +110,6 @@ def onboard(
     emit(_document(out, measured, answers, trained), _summary(measured, answers, trained), as_json=as_json)
     if measured.failures:
         raise typer.Exit(1)
-
-
-def parse_duration_s(text: str) -> float:
-    """Return the seconds of a duration such as 90s, 30m or 2h. Raises InvalidInputError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text.strip())
-    if match is None:
-        raise InvalidInputError("not a duration", value=text, remedy="a number with s, m or h: 90s, 30m, 2h")
-    return float(match[1]) * _UNITS_S[match[2]]
 
 
 def _train(

@@ -1,6 +1,5 @@
 """Audit what sharing GPUs has cost, from recorded monitoring."""
 
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,10 +32,12 @@ def audit(
     from_files: Annotated[
         Path | None, typer.Option(help="Saved answers of Prometheus instead: a JSON file, or a folder of them.")
     ] = None,
-    days: Annotated[float, typer.Option(min=0.01, max=3660, help="How many days to read.")] = 30.0,
+    since: Annotated[
+        str, typer.Option(help="Where to begin: 2026-10-31, 2026-10-31T08:00, unix seconds, or 30d before the end.")
+    ] = "30d",
     until: Annotated[
-        str | None, typer.Option(help="End of these days: 2026-10-31, 2026-10-31T08:00, or unix seconds. Default: now.")
-    ] = None,
+        str, typer.Option(help="Where to end: 2026-10-31, 2026-10-31T08:00, unix seconds, or 6h ago. Default: now.")
+    ] = "0s",
     settings: "MonitoringSettings",
     token_file: TokenFile = None,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("audit.html"),
@@ -53,7 +54,7 @@ def audit(
     if (prometheus is None) == (from_files is None):
         raise typer.BadParameter("give either --prometheus URL or --from-files PATH")
     source, name = _source(prometheus, from_files, settings, token_file)
-    report = _read(source, settings, days, until)
+    report = _read(source, settings, since, until)
     match = _replay(report)
     document = audit_document(report, name, match)
     page = write_html_page(out, document)
@@ -63,18 +64,19 @@ def audit(
 
 
 def _read(
-    source: "PrometheusSource | SavedAnswers", settings: "MonitoringSettings", days: float, until: str | None
+    source: "PrometheusSource | SavedAnswers", settings: "MonitoringSettings", since: str, until: str
 ) -> "AuditReport":
     """Return the audit of the requested time, read under a progress bar, and print what could not be done."""
     from interfere.installation import install_line
     from interfere.monitoring.audit.audit import audit as run_audit
     from interfere.monitoring.preflight import PreflightError
     from interfere.monitoring.prometheus import PrometheusSource
+    from interfere.time_text import moment_s, start_s
 
-    end_s = _time_s(until) if until else source.now_s()
-    start_s = end_s - days * 86400
+    end_s = moment_s(until, source.now_s())
+    begin_s = start_s(since, end_s)
     if not isinstance(source, PrometheusSource):
-        start_s = max(start_s, source.first_s())
+        begin_s = max(begin_s, source.first_s())
     if not can_match():
         progress_note(f"highspy is missing: nobody can say what Match would have done ({install_line('serve')})")
     try:
@@ -83,15 +85,15 @@ def _read(
             report = run_audit(
                 source,
                 settings,
-                start_s,
+                begin_s,
                 end_s,
                 on_cell=lambda done, cells: bar.update(task, completed=done, total=cells),
             )
     except PreflightError:
-        progress_note(describe_candidates(source, start_s, end_s))
+        progress_note(describe_candidates(source, begin_s, end_s))
         raise
     if not settings.progress:
-        progress_note(describe_candidates(source, start_s, end_s))
+        progress_note(describe_candidates(source, begin_s, end_s))
     return report
 
 
@@ -107,22 +109,6 @@ def _source(
 
     source = PrometheusSource(url or "", settings, tries=TRIES, token_file=token_file)
     return source, source.url
-
-
-def _time_s(text: str) -> float:
-    """Return the unix time of a number, or of a date or time in ISO 8601, UTC by default. Raises InvalidInputError."""
-    from interfere.errors import InvalidInputError
-
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        remedy = "write 2026-10-31, 2026-10-31T08:00, or unix seconds"
-        raise InvalidInputError("not a time", value=repr(text), remedy=remedy) from None
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
 def _replay(report: "AuditReport") -> "MatchReplay | None":

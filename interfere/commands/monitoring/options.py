@@ -66,7 +66,8 @@ def monitoring_settings(
 ) -> "MonitoringSettings":
     """Return the settings of a reading from the values of its options. Raises InvalidInputError for a wrong value."""
     from interfere.data.importers.site_traces import read_workload_map
-    from interfere.monitoring.settings import MonitoringSettings, duration_s, parse_label_map
+    from interfere.monitoring.settings import MonitoringSettings, parse_label_map
+    from interfere.time_text import duration_s
 
     return MonitoringSettings(
         progress=progress.strip(),

@@ -3,6 +3,7 @@
 import logging
 import signal
 import threading
+import time
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,9 @@ def prometheus(
     url: Annotated[str, typer.Argument(help="Address of Prometheus, such as http://host:9090.")],
     settings: "MonitoringSettings",
     site: Annotated[str, typer.Option(help="Name of the site: begins the ids of its observations.")] = "prometheus",
-    since: Annotated[str, typer.Option(help="Where no state is kept yet, begin this long ago.")] = "1h",
+    since: Annotated[
+        str, typer.Option(help="Where no state is kept yet, begin then: 2026-10-31, 2026-10-31T08:00, or 6h ago.")
+    ] = "1h",
     state: Annotated[Path | None, typer.Option(help="State file. Default: WORK/watch-SITE.json.")] = None,
     work: Work = DEFAULT_WORK,
     token_file: TokenFile = None,
@@ -46,14 +49,15 @@ def prometheus(
     """
     from interfere.monitoring.preflight import PreflightError
     from interfere.monitoring.prometheus import PrometheusSource
-    from interfere.monitoring.settings import duration_s
     from interfere.monitoring.watcher import Watcher, describe, watch
+    from interfere.time_text import start_s
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = replace(settings, site=site)
     state_file = state or work / f"watch-{site}.json"
     source = PrometheusSource(url, settings, token_file=token_file)
-    lookback_s = duration_s(since)
+    now_s = time.time()
+    lookback_s = now_s - start_s(since, now_s)
     with connect(target) as client:
         watcher = Watcher(source, client, settings, state_file, lookback_s=lookback_s)
         try:

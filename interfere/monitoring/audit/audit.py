@@ -68,6 +68,7 @@ class AuditReport:
     end_s: float
     devices: int
     jobs: int
+    counted_jobs: int  # with a rate of steps in some window
     busy_hours: float  # device-hours with a job
     shared_hours: float  # device-hours with several
     series: int  # the most of one cell
@@ -108,6 +109,7 @@ class AuditSums:
         self.episodes = EpisodeLog()
         self._seconds: dict[tuple[str, tuple[str, ...]], float] = defaultdict(float)  # by (device type, workloads)
         self._workload_of: dict[str, str] = {}
+        self._counted: set[str] = set()  # ids of jobs with a rate of steps in some window
         self._shared: dict[str, list[SharedTime]] = defaultdict(list)  # by device id
         self._rate_ratios: list[float] = []  # of two workloads in one window
         self._compared: set[str] = set()
@@ -120,6 +122,7 @@ class AuditSums:
         """Add the windows and the shared time of a cell to the sums."""
         self.episodes.add(reading.windows)
         for window in reading.windows:
+            self._counted |= {each.job.id for each in window.jobs if each.measured is not None}
             rates = {each.job.workload: each.measured.rate for each in window.jobs if each.measured is not None}
             if len(rates) == len(window.jobs) == 2:
                 first, second = rates.values()
@@ -168,6 +171,7 @@ class AuditSums:
             end_s=end_s,
             devices=len(self._shared),
             jobs=len(self._workload_of),
+            counted_jobs=len(self._counted),
             busy_hours=sum(self._seconds.values()) / HOUR_S,
             shared_hours=shared_hours,
             series=self._series,

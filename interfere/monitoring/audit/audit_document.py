@@ -440,6 +440,8 @@ def notes(report: AuditReport) -> list[str]:
     lines = [report.hint] if report.hint else []
     if not report.progress:
         lines.append("No counter of steps was named (--progress), so nothing is known of what sharing cost.")
+    elif report.counted_jobs < report.jobs:
+        lines.append(f"The counter shows steps of {report.counted_jobs:,} of {report.jobs:,} jobs.")
     lines += [load_note(each) for each in report.workloads if each.moved_by_load]
     never = sorted({each.workload for each in report.workloads if each.alone_hours == 0 and each.shared_hours > 0})
     if never:

@@ -13,8 +13,7 @@ import pytest
 
 from interfere.cli import main
 from interfere.data.tables import read_table
-from interfere.errors import InvalidInputError, TableError
-from interfere.training.commands.onboard import parse_duration_s
+from interfere.errors import TableError
 from interfere.training.onboarding import Batches, published_answers, read_batches
 from tests.profiling.programs.sample_programs import BUSY, PRINTING, WAITING, leftovers
 
@@ -145,13 +144,6 @@ def test_a_gpu_that_is_not_there_is_refused_before_anything_runs(tmp_path: Path)
     assert finished.returncode == 1
     assert "nvidia-smi" in finished.stderr or "a100" in finished.stderr
     assert not (work / "tables").exists()
-
-
-def test_durations() -> None:
-    assert [parse_duration_s(text) for text in ("90s", "30m", "1.5h")] == [90.0, 1800.0, 5400.0]
-    for text in ("", "30", "-3m", "soon", "1d"):
-        with pytest.raises(InvalidInputError, match="not a duration"):
-            parse_duration_s(text)
 
 
 def test_chosen_pairs_are_on_disk_and_a_damaged_file_is_named(tmp_path: Path) -> None:
