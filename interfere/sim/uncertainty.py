@@ -28,7 +28,7 @@ Load and level are correlated by ρ. Where bursts bring the work, months of more
 the mean of all by more than independent errors would; where sources take turns, heavier months are steadier. Taylor's
 power law tells which: among the recorded weeks the standard deviation of a day's work grows as the b-th power of the
 week's mean, with b = 1/2 for independent arrivals, 1 where all days are multiplied, and more for bursts above a calm
-level. The variance of the mean, in log-odds, is that of the level, that of the mean load, and twice ρ their product.
+level. The squared error, in log-odds, is that of the level, that of the mean load, and 2 ρ times the product of both.
 
 Several worlds are independent: their variances add, degrees of freedom by Welch and Satterthwaite. A world that is
 shorter than `MIN_DAYS` is one batch itself.
@@ -348,7 +348,7 @@ def _part_over_loads(worlds: Sequence[LoadResponse], sign: int, bound: float, su
         moved = [mean(k, side * LOAD_QUANTILE * curve.load_error) for k, curve in enumerate(curves)]
         steps = [max(0.0, side * (_log_odds(each, bound) - _log_odds(middle, bound))) for each in moved]
         of_loads = math.hypot(*steps)
-        # Where all worlds are alike, a ρ of their own: Σ 2 ρ (level / √K) (load / √K) over K worlds.
+        # The ρ of several worlds is their mean, each weighted by the variance that its load adds.
         correlation = sum(c.correlation * step**2 for c, step in zip(curves, steps, strict=True)) / (of_loads**2 or 1.0)
         variance = at_equal_load**2 + of_loads**2 + 2 * correlation * at_equal_load * of_loads
         ends.append(_moved(middle, bound, side * math.sqrt(variance)))
@@ -388,8 +388,8 @@ class _LoadCurve:
         months = days / MONTH_DAYS[1]
         self.load_error = max(math.sqrt(variance) / (days * mean), TYPICAL_LOAD_ERROR / math.sqrt(months))
         self._log_load, self._level_spread = math.log(world.load), LEVEL_SPREAD / math.sqrt(months)
-        tilt = CORRELATION_SLOPE * (taylor_exponent(world.work) - NEUTRAL_EXPONENT)
-        self.correlation = min(max(tilt, -MAX_CORRELATION), MAX_CORRELATION)
+        correlation = CORRELATION_SLOPE * (taylor_exponent(world.work) - NEUTRAL_EXPONENT)
+        self.correlation = min(max(correlation, -MAX_CORRELATION), MAX_CORRELATION)
 
     def sums(self, moved: float) -> tuple[float, float]:
         """Return the part and the denominator, averaged over all loads whose mean logarithm is moved by so much, and

@@ -433,6 +433,19 @@ def test_the_audit_tells_how_many_jobs_the_counter_counts(site: SimulatedSite, t
     assert 0 < int(str(fewer.document["counted_jobs"])) < int(str(every.document["counted_jobs"]))
 
 
+def test_a_span_begins_at_a_moment_or_so_long_before_its_end(site: SimulatedSite, tmp_path: Path) -> None:
+    def since(text: str) -> dict[str, object]:
+        folder = tmp_path / text
+        folder.mkdir()
+        return {**audited(site.block(), folder, ("--since", text)).document, "page": None}
+
+    whole, late = since("30d"), since("4h")
+    begin_s = float(str(whole["end_s"])) - 4 * 3600
+    assert since(f"{begin_s!r}") == late
+    assert float(str(late["start_s"])) == begin_s
+    assert 0 < float(str(late["busy_hours"])) < float(str(whole["busy_hours"]))
+
+
 OWNED: dict[str, Callable[[int, str], str]] = {
     "llm-train": lambda k, _: f"llm-train-{k}",  # a StatefulSet
     "bert-serve": lambda _, pod: pod,  # a Deployment
