@@ -23,6 +23,7 @@ MEANINGS = {
     "--core": "core",
     "--count": "number|how many",
     "--data": "table",
+    "--device": "device",
     "--device-name": "device",
     "--device-type": "device type",
     "--draws": "traces",
