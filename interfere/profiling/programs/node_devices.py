@@ -94,11 +94,14 @@ class Admission:
 
 
 def publish(root: Path, devices: PublishedDevices) -> None:
-    """Write the devices of this node. Raises UnfitError."""
+    """Write the devices of this node; of a node without any nothing is left. Raises UnfitError."""
     try:
+        if not devices.devices:
+            (root / DEVICES).unlink(missing_ok=True)
+            return
         make_root(root)
     except OSError as error:
-        what = f"the folder of started jobs cannot be made ({error.strerror})"
+        what = f"the folder of started jobs cannot be written ({error.strerror})"
         raise UnfitError(what, value=root, remedy="set jobs to a folder that the agent may write to") from None
     write_text(root / DEVICES, to_json(devices) + "\n")
 

@@ -237,8 +237,7 @@ def agent(
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     settings = NodeSettings.load(config, {"server": server, "interval_s": interval, "node": node})
-    if settings.devices:
-        publish(settings.jobs, published_devices(settings, enforced=enforce))
+    publish(settings.jobs, published_devices(settings, enforced=enforce))
     port, metrics = NodePort(settings, enforce=enforce), AdapterMetrics("node", {})
     sources = [
         MeasuredJobs(source, source_settings, settings.largest_gap_s, enforce=enforce)

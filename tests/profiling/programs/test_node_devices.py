@@ -165,8 +165,11 @@ def test_an_agent_that_only_measures_refuses_nobody(root: Path) -> None:
     assert [job.id for job in started_jobs(root)] == ["a", "b", "c"]
 
 
-def test_without_an_agent_every_job_starts(tmp_path: Path) -> None:
-    assert read_devices(tmp_path / "jobs") is None
+def test_without_an_agent_or_devices_every_job_starts(root: Path, tmp_path: Path) -> None:
+    publish(root, PublishedDevices(enforced=True, devices=()))
+    publish(tmp_path / "none", PublishedDevices(enforced=True, devices=()))
+    assert read_devices(root) is None
+    assert not (tmp_path / "none").exists()
     assert ask(tmp_path / "jobs", "a", 1e6, device="any").record.device_id == "any"
 
 

@@ -1,8 +1,9 @@
 """The real Slurm of the tests: nodes of two GPUs of two shards each, whose jobs slow themselves by a known table."""
 
 import json
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ class Cluster(SlurmCluster):
 
     patience_s: float = PATIENCE_S
     free_port: Callable[[], int] = free_port
+    gres: Sequence[str] = ()  # types of the GPUs of each node in place of g0, g1, ...
 
     @property
     def shared(self) -> Path:
@@ -29,6 +31,14 @@ class Cluster(SlurmCluster):
         self.shared.mkdir(parents=True, exist_ok=True)
         super().start()
         return self
+
+    def _configure(self) -> None:
+        super()._configure()
+        for file in (self.folder / "gres.conf", self.folder / "slurm.conf"):
+            text = file.read_text()
+            for k, name in enumerate(self.gres):
+                text = re.sub(rf"\b(Type=|gpu:|shard:)g{k}\b", rf"\g<1>{name}", text)
+            file.write_text(text)
 
     def submit(self, workload: str, steps: int, *options: str, step_s: float = 0.1, memory_gib: float = 0.0) -> str:
         """A job of one shard; its id. `memory_gib`: what it says that it needs; 0: nothing."""

@@ -21,7 +21,6 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.journey, pytest.mark.slurm]
 PATIENCE_S, SAMPLE_S = 8.0, 1.0  # a busy machine decides within the patience
-LISTED = f"0, {UUID}, NVIDIA A100-SXM4-80GB, 550.54.15, 1410, Disabled"  # of nvidia-smi --query-gpu
 
 
 def test_a_leaking_job_is_warned_and_cancelled_and_nobody_else(
@@ -79,12 +78,12 @@ def test_a_leaking_job_is_warned_and_cancelled_and_nobody_else(
 def test_a_job_above_its_grant_on_its_gpu_is_warned_and_cancelled(
     cluster: Callable[..., Cluster], server: RunningServer, tmp_path: Path
 ) -> None:
-    slurm = cluster(nodes=1, gpus=1, window_s=30.0)
+    slurm = cluster(nodes=1, gpus=1, gres=(UUID,), window_s=30.0)
     grants = ("memory_gib = 80", "granule_gib = 10")
     settings = slurm.settings(server.address, *grants, grant_patience_s=PATIENCE_S)
     slurm.advise(settings)
     slurm.next_round()
-    # 1. Two jobs of 10 GiB each share the GPU; on the host they hold a few MiB.
+    # 1. Two jobs of 10 GiB each share the GPU, whose GRES type is its UUID; on the host they hold a few MiB.
     options = "--gres=shard:1", "--comment=interfere:workload=rl-rollout;memory_gib=10"
     commands = (f"echo $$ > {tmp_path}/{name}.pid; exec sleep 600" for name in ("leak", "neighbour"))
     leak, neighbour = (slurm.sbatch(command, f"--output={tmp_path}/out.%j", *options) for command in commands)
@@ -95,23 +94,21 @@ def test_a_job_above_its_grant_on_its_gpu_is_warned_and_cancelled(
     # 2. The driver says that both hold what they were granted, and then that one holds more.
     table, program = tmp_path / "table.csv", tmp_path / "bin" / "nvidia-smi"
     program.parent.mkdir()
-    listed = SMI.replace(
-        "import sys\n", f'import sys\nif "--query-gpu" in sys.argv[1]:\n    sys.exit(print({LISTED!r}))\n'
-    )
-    program.write_text(listed.format(python=sys.executable, uuid=UUID, table=str(table)))
+    program.write_text(SMI.format(python=sys.executable, uuid=UUID, table=str(table)))
     program.chmod(0o755)
     table.write_text(f"{pids[0]}, python3, 12288\n{pids[1]}, python3, 10240\n")
     config = tmp_path / "agent.toml"
-    device = f'[[devices]]\nid = "g0"\ngpu_uuid = "{UUID}"\ntype = "cpu-core"\nmemory_gib = 80\n'
     times = f"interval_s = {SAMPLE_S}\nmax_gap_s = 20\n"
-    config.write_text(f'node = "n0"\njobs = "{tmp_path / "jobs"}"\nserver = "{server.address}"\n{times}{device}')
+    config.write_text(f'node = "n0"\njobs = "{tmp_path / "jobs"}"\nserver = "{server.address}"\n{times}')
     agent = [sys.executable, "-m", "interfere", "agent", "--config", str(config), "--slurm", str(settings), "--enforce"]
     env = slurm.env | {"PATH": f"{program.parent}:{slurm.env['PATH']}"}
     with (tmp_path / "agent.out").open("w") as out:
         slurm.running.append(subprocess.Popen(agent, env=env, stdout=out, stderr=out))
     # 3. It is cancelled, and says why; the neighbour runs on.
     slurm.wait(lambda: slurm.states([leak]) == ["CANCELLED"])
-    assert "why=held_12_GiB_of_10_GiB_granted_for_" in slurm.jobs()[leak]["admin_comment"]
+    comment = slurm.jobs()[leak]["admin_comment"]
+    assert comment.startswith(f"interfere:ended;to=n0/{UUID};")
+    assert "why=held_12_GiB_of_10_GiB_granted_for_" in comment
     said = (tmp_path / f"out.{leak}").read_text()
     assert said.index("interfere warns this job: it holds 12 GiB") < said.index("interfere ends this job: held_12_GiB")
     assert slurm.states([neighbour]) == ["RUNNING"]
