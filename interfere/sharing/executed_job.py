@@ -213,11 +213,13 @@ def measure_rounds(workload: Workload, rounds: int) -> tuple[Timeline, ...]:
         return tuple(Timeline(name=job.name, kernels=tuple(kernels)) for kernels in job.executed_rounds)
 
 
-def find_segment_starts(rounds: Sequence[Timeline], *, segment_s: float = SEGMENT_S) -> frozenset[LaunchKey]:
+def find_segment_starts(
+    rounds: Sequence[Timeline], *, segment_s: float = SEGMENT_S, shortest_gap_s: float = GAP_S
+) -> frozenset[LaunchKey]:
     """Return the operators at which a segment starts.
 
-    A segment ends after `segment_s` of mean time, or where the job leaves a gap of `GAP_S` in most of the rounds: a
-    single stall of the machine makes no gap.
+    A segment ends after `segment_s` of mean time, or where the job leaves a gap of `shortest_gap_s` in most of the
+    rounds: a single stall of the machine makes no gap.
     """
     operators = PredictionTable(rounds, by_place=True)
     starts, run_s, ended = set[LaunchKey](), 0.0, True
@@ -228,7 +230,7 @@ def find_segment_starts(rounds: Sequence[Timeline], *, segment_s: float = SEGMEN
         operator = operators.predict(identity, place)
         gap_s = median(operator.gaps_s)
         run_s += operator.run_s + gap_s
-        ended = run_s - gap_s >= segment_s or gap_s >= GAP_S
+        ended = run_s - gap_s >= segment_s or gap_s >= shortest_gap_s
     return frozenset(starts)
 
 

@@ -6,9 +6,9 @@ turns, and a member that ends one publishes how long the gap after it was. Steps
 tells none stays in the measurement stage. Operators that were never measured are tried at once, one a turn.
 
 A job of lowest priority is intercepted operator by operator: others wait for one of its operators at most. A job of
-higher priority is intercepted by its calls of PyTorch's functions, where only the first and the last of a segment are
-looked at: nobody that it delays goes before it. A step that calls other functions than the measured ones, or in another
-order, is one segment from there on.
+higher priority is intercepted by its calls of PyTorch's functions: nobody that it delays goes before it. Only the first
+and the last call of a segment are looked at, and no call of a forward pass or an optimizer without either. A step that
+calls other functions than the measured ones, or in another order, is one segment from there on.
 
 Laws: the results of a job do not depend on the other members; a process that leaves or dies holds up nobody. Cost: a
 turn takes 11 µs, PyTorch takes 1 to 5 µs to hand a call to Python, and 20 to 60 µs for an operator with its views.
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from interfere import progress
 from interfere.sharing.device_turns import DEFAULT_DEVICE, DEVICE_VARIABLE, PRIORITY_VARIABLE, DeviceMember, device_file
-from interfere.sharing.executed_job import NS, SEGMENT_S, WARM_UP_ROUNDS, find_segment_starts, in_segments
+from interfere.sharing.executed_job import NS, WARM_UP_ROUNDS, find_segment_starts, in_segments
 from interfere.sharing.operator_interception import InterceptedCalls, identity_of, intercepted_operators
 from interfere.timeline.priority_scheduler import FillingRule, PriorityGapFillingScheduler
 from interfere.timeline.timelines import (
@@ -42,7 +42,9 @@ from interfere.timeline.timelines import (
 )
 
 MEASURED_ROUNDS = 10  # as many as FIKIT measures (Wu 2023)
-SEGMENT_OF_CALLS_S = 0.01  # a turn costs .1 % of it
+# Of a job that is intercepted by its calls. A turn costs .1 % of such a segment. A shorter gap is not worth two turns:
+# a low job takes 30 to 70 µs to begin and end an operator.
+SEGMENT_OF_CALLS_S, GAP_OF_CALLS_S = 0.01, 2e-4
 Item = TypeVar("Item")
 
 
@@ -85,7 +87,6 @@ class Session:
         self._call: Any = None  # that runs or ran last
         self._round_calls: list[Any] = []
         self._boundaries: dict[int, _Boundary] = {}  # by place in the step
-        self._expected: tuple[Any, ...] = ()
         self._strays = self._ends_segment = False
 
     def __enter__(self) -> Self:
@@ -122,11 +123,14 @@ class Session:
         if self._calls is not None:
             if self._holds_turn:  # the step took another way than the measured ones
                 self._end_turn()
-            self._calls.place, self._calls.expected, self._strays = 0, self._expected, False
-            self._round_calls = []
+            self._calls.begin_step()
+            self._strays, self._round_calls = False, []
 
     def _end_measurement(self, rounds: list[Timeline]) -> None:
-        starts = find_segment_starts(rounds, segment_s=SEGMENT_S if self._calls is None else SEGMENT_OF_CALLS_S)
+        by_calls = (
+            {"segment_s": SEGMENT_OF_CALLS_S, "shortest_gap_s": GAP_OF_CALLS_S} if self._calls is not None else {}
+        )
+        starts = find_segment_starts(rounds, **by_calls)
         keys = launch_keys(rounds[-1])
         following = [*keys[1:], keys[0]]
         self._inner = frozenset(key for key, next_key in zip(keys, following, strict=True) if next_key not in starts)
@@ -134,10 +138,11 @@ class Session:
         self._starts, self._rounds = starts, []
         if self._calls is not None:
             self._find_boundaries(keys)
+            self._calls.expect(self._round_calls, self._boundaries)
 
     def _find_boundaries(self, keys: Sequence[LaunchKey]) -> None:
         """Take in which calls of a step begin and end its segments. `keys`: those of the calls of the last round."""
-        segments, expected = Counter[KernelIdentity](), list[Any]()
+        segments = Counter[KernelIdentity]()
         for place, (key, call) in enumerate(zip(keys, self._round_calls, strict=True)):
             prediction, ends = None, key not in self._inner
             if key in self._starts:
@@ -145,8 +150,6 @@ class Session:
                 segments[key[0]] += 1
             if prediction is not None or ends:
                 self._boundaries[place] = _Boundary(call, prediction, ends)
-            expected.append(None if place in self._boundaries else call)
-        self._expected = tuple(expected)
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -160,7 +163,8 @@ class Session:
             return
         boundary = None if self._strays else self._boundaries.get(self._calls.place - 1)
         if boundary is None or boundary.call != call:
-            self._strays, self._calls.expected, self._ends_segment = True, (), False
+            self._strays, self._ends_segment = True, False
+            self._calls.stray()
             if not self._holds_turn:
                 self._take_turn(self._table.unmeasured)
             return

@@ -1,17 +1,22 @@
 """Processes that share a device live: stages, turns, and results that do not depend on the others."""
 
 import os
+import pickle
 import time
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from interfere import sharing
 from interfere.errors import InvalidInputError
+from interfere.sharing import live
 from interfere.sharing.device_turns import DeviceMember
 from interfere.sharing.live import Session
+from interfere.sharing.operator_interception import InterceptedCalls
 from interfere.timeline.priority_scheduler import FillingRule, PriorityGapFillingScheduler
 from tests.sharing import sample_workloads
 from tests.sharing.live_members import ForkedMember, spin
@@ -104,6 +109,96 @@ def test_a_step_that_takes_another_way_is_one_segment_and_the_next_one_is_as_pla
             assert not session.member.holds_turn
             counts.append(turns.since(before))
     assert counts == [2, 1, 2]
+
+
+class Model(torch.nn.Module):
+    """Ten layers, which fail where they are told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(10)))
+        self.fails = False
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs = self.layers(inputs)
+        if self.fails:
+            raise OSError("the disk is gone")
+        return outputs
+
+
+def trained(path: Path | None, steps: int, *, during: Callable[[int, Model], None] = lambda _, __: None) -> list[float]:
+    """The losses of a training, by a member of high priority where a device is given."""
+    torch.manual_seed(0)
+    model, losses = Model(), list[float]()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    inputs = torch.randn(4, 8)
+
+    def step(k: int) -> None:
+        during(k, model)
+        optimizer.zero_grad()
+        loss = model(inputs).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+
+    if path is None:
+        for k in range(steps):
+            step(k)
+        return losses
+    with Session("high", path, measured_rounds=3) as session:
+        for k, _ in enumerate(session.steps(range(steps))):
+            step(k)
+        assert session.is_measured
+        assert torch.overrides._get_current_function_mode() is session._calls
+    return losses
+
+
+@pytest.fixture
+def one_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step is one segment, whatever gaps a busy machine makes."""
+    monkeypatch.setattr(live, "GAP_OF_CALLS_S", 1e6)
+    monkeypatch.setattr(live, "SEGMENT_OF_CALLS_S", 1e6)
+
+
+@pytest.mark.usefixtures("one_segment")
+def test_passes_and_optimizers_in_which_no_segment_begins_are_not_intercepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = list[int]()
+
+    def count(k: int, _: Model) -> None:
+        calls.append(seen[0])
+
+    seen, handle = [0], InterceptedCalls.__torch_function__
+
+    def counted(self: InterceptedCalls, *args: Any) -> Any:
+        seen[0] += 1
+        return handle(self, *args)
+
+    monkeypatch.setattr(InterceptedCalls, "__torch_function__", counted)
+    assert trained(tmp_path / "core", 10, during=count) == trained(None, 10)
+    measured, shared = calls[4] - calls[3], calls[9] - calls[8]
+    assert shared <= measured - 10 - 20, "not those of ten layers and of an optimizer of twenty parameters"
+    assert torch.overrides._get_current_function_mode() is None
+
+
+@pytest.mark.usefixtures("one_segment")
+def test_models_can_be_copied_and_saved_while_they_share_and_may_fail(tmp_path: Path) -> None:
+    copies = list[Model]()
+
+    def copy_and_fail(k: int, model: Model) -> None:
+        if k == 7:
+            copies.append(deepcopy(model))
+            copies.append(pickle.loads(pickle.dumps(model)))
+            model.fails = True
+            with pytest.raises(OSError, match="disk"):
+                model(torch.ones(1, 8))
+            model.fails = False
+            with torch.device("cpu"):  # a mode of the program's own on top
+                model(torch.ones(1, 8))
+
+    assert trained(tmp_path / "core", 10, during=copy_and_fail) == trained(None, 10)
+    assert torch.equal(*(each(torch.ones(1, 8)) for each in copies))
 
 
 def test_a_call_that_fails_holds_its_turn_to_the_end_of_the_step_at_most(tmp_path: Path) -> None:
