@@ -158,7 +158,7 @@ class Plan:
     cpu_s: float = NAN  # that the decision took
     wall_s: float = NAN
     planned_value: float = NAN  # the objective over all jobs, as the plan over time projects it; absent without one
-    heuristic_values: tuple[HeuristicValue, ...] = ()  # the same for named heuristics; none is smaller
+    heuristic_values: tuple[HeuristicValue, ...] = ()  # the same for named heuristics; none is better
     chosen_because: str = ""  # which candidate became the plan over time
     work_units: float = NAN  # of the searches of the decision: columns, iterations, hosts and breakpoints visited
     stopped_by: str = ""  # what ended the search early: no time for a worker, too; empty where the work units did

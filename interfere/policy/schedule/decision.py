@@ -18,7 +18,7 @@ from interfere.policy.schedule.answer import serve_schedule
 from interfere.policy.schedule.from_context import SchedulingInstance, has_planned_objective, scheduling_instance
 from interfere.policy.schedule.heuristics import ALONE, GREEDY_JOINT_THROUGHPUT, JobOrder, jobs_in_order
 from interfere.policy.schedule.list_scheduler import place_cheapest, schedule_in_order
-from interfere.policy.schedule.problem import Schedule, ScheduleProblem
+from interfere.policy.schedule.problem import Deadlines, Schedule, ScheduleProblem
 from interfere.policy.schedule.search import MAX_WORK_UNITS, search
 from interfere.policy.schedule.timeline import GroupStart, Timeline
 from interfere.records import Action, EndPromise, HeuristicValue, Plan, ScopeLedger
@@ -201,7 +201,7 @@ def _with_promises(
     new = [k for k, job in enumerate(instance.pending) if job.id not in known]
     if not new or math.isnan(context.now_s):
         return problem, {}
-    unbounded = problem.bounded_by(np.full(problem.jobs, np.inf))
+    unbounded = problem.bounded_by(np.full(problem.jobs, np.inf), Deadlines.none(problem.jobs))
     fifo = schedule_in_order(unbounded, jobs_in_order(problem, JobOrder.FIFO), GREEDY_JOINT_THROUGHPUT)
     latest_s = problem.latest_end_s.copy()
     added: dict[str, EndPromise] = {}

@@ -6,7 +6,7 @@ to fit into a window of their devices.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,23 +16,45 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.costs.company_lengths import company_lengths
 from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.job_classes import JobKeys
+from interfere.policy.costs.objectives import TIME_LOST_WEIGHT
 from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass, DeviceClassMembers
 from interfere.policy.rules.jobs_on_class import JobsOnClass
-from interfere.policy.schedule.problem import Aggregate, ScheduleObjective, ScheduleProblem
+from interfere.policy.rules.runtime import P90_Z, TICK_S, remaining_quantile_s
+from interfere.policy.schedule.problem import Aggregate, Deadlines, ScheduleObjective, ScheduleProblem
 from interfere.policy.schedule.running import running_jobs
 from interfere.policy.schedule.timeline import EPSILON_S
 from interfere.records import ActionKind, Job, ObjectiveKind, Snapshot
 from interfere.records.cluster import spans
 
 Floats = NDArray[np.float64]
-# What each planned objective sums or maximises over the ends of all jobs.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedObjective:
+    """What the end of a job costs in a plan over time; a deadline that is missed comes before all ends."""
+
+    rate: Callable[[Floats, Floats], Floats]  # (weight, own time in seconds) -> what one second more costs each job
+    aggregate: Aggregate = Aggregate.SUM
+    from_submission: bool = True  # whether time counts from the submission of a job; else from now
+    by_priority: bool = False  # whether costs of jobs of higher priority come before all others
+    counts_misses: bool = False  # whether the value that is told counts missed deadlines, by weight
+
+
+# `auto` divides by the square root of a job's own time: half way between completion time, in which long jobs count
+# most, and ρ (time ÷ own time), in which short ones do.
 PLANNED_OBJECTIVES = {
-    ObjectiveKind.AUTO: Aggregate.SUM,
-    ObjectiveKind.COMPLETION_TIME: Aggregate.SUM,
-    ObjectiveKind.MAKESPAN: Aggregate.MAX,
-    ObjectiveKind.FINISH_TIME_FAIRNESS: Aggregate.MAX,
+    ObjectiveKind.AUTO: PlannedObjective(rate=lambda weight, own_s: weight / np.sqrt(own_s), by_priority=True),
+    ObjectiveKind.COMPLETION_TIME: PlannedObjective(rate=lambda weight, _: np.ones_like(weight), from_submission=False),
+    ObjectiveKind.MAKESPAN: PlannedObjective(
+        rate=lambda weight, _: np.ones_like(weight), aggregate=Aggregate.MAX, from_submission=False
+    ),
+    ObjectiveKind.FINISH_TIME_FAIRNESS: PlannedObjective(rate=lambda _, own_s: 1.0 / own_s, aggregate=Aggregate.MAX),
+    ObjectiveKind.DEADLINE_MISSES: PlannedObjective(
+        rate=lambda weight, own_s: TIME_LOST_WEIGHT * weight / own_s, by_priority=True, counts_misses=True
+    ),
 }
+UNPLANNED_OBJECTIVE = PlannedObjective(rate=lambda _, own_s: 1.0 / own_s)  # where the matching of this moment decides
 # Shorter jobs count as this long in a ratio of times: bounded slowdown (Feitelson and Rudolph, 1998).
 MIN_RATIO_S = 10.0
 # While no device is idle a resident may be slowed down this much further than its cap: 2.5 × by default.
@@ -92,10 +114,7 @@ def scheduling_instance(
     tables = [_class_tables(members.device_class, kinds, context, shares=shares) for members in classes]
     # 3. What runs, the objective, and the bounds.
     now_s = 0.0 if math.isnan(context.now_s) else context.now_s
-    deadlines_s = [_or_inf(job.deadline_s) if shares else math.inf for job in jobs]
-    bounds_s = [
-        min(latest_end_s.get(job.id, math.inf), at_s) - now_s for job, at_s in zip(jobs, deadlines_s, strict=True)
-    ]
+    bounds_s = [latest_end_s.get(job.id, math.inf) - now_s for job in jobs]
     kind_of = np.array(kinds.kind_of, dtype=np.int64) if shares else np.zeros(len(jobs), dtype=np.int64)
     pending_kind = np.array(kinds.kind_of[: len(pending)], dtype=np.int64)
     problem = ScheduleProblem(
@@ -120,6 +139,7 @@ def scheduling_instance(
         elapsed_s=np.array([_known(job.elapsed_s) for job in pending], dtype=np.float64),
         weight=np.array([job.weight for job in pending], dtype=np.float64),
         checkpoint_s=np.array([job.checkpoint_s if job.preemptible else math.nan for job in pending], dtype=np.float64),
+        deadlines=_deadlines(jobs, now_s) if shares else Deadlines.none(len(jobs)),
         max_new_devices=math.inf if snapshot.limits.max_devices is None else snapshot.limits.max_devices,
     )
     return SchedulingInstance(
@@ -170,28 +190,35 @@ def _or_inf(value: float) -> float:
     return math.inf if math.isnan(value) else value
 
 
-def _objective(snapshot: Snapshot, jobs: Sequence[Job], remaining_s: Floats, *, by_priority: bool) -> ScheduleObjective:
-    """Return the value of the jobs' end times: seconds for completion time and makespan, time ÷ own time (ρ) for
-    fairness.
+def _deadlines(jobs: Sequence[Job], now_s: float) -> Deadlines:
+    """Return the deadlines of jobs, in seconds from now."""
+    is_spread = [job.remaining_p90_s > job.remaining_s > 0 for job in jobs]
+    return Deadlines(
+        at_s=np.array([_or_inf(job.deadline_s) - now_s for job in jobs], dtype=np.float64),
+        spread=np.array(
+            [
+                math.log(job.remaining_p90_s / job.remaining_s) / P90_Z if spread else 0.0
+                for job, spread in zip(jobs, is_spread, strict=True)
+            ],
+            dtype=np.float64,
+        ),
+        weight=np.array([job.weight for job in jobs], dtype=np.float64),
+    )
 
-    `auto` divides by the square root of a job's own time: half way between completion time, in which long jobs count
-    most, and ρ, in which short ones do.
-    """
+
+def _objective(snapshot: Snapshot, jobs: Sequence[Job], remaining_s: Floats, *, by_priority: bool) -> ScheduleObjective:
+    """Return what the jobs' end times cost."""
+    planned = PLANNED_OBJECTIVES.get(snapshot.objective, UNPLANNED_OBJECTIVE)
     weight = np.array([job.weight for job in jobs], dtype=np.float64)
     elapsed_s = np.array([_known(job.elapsed_s) for job in jobs], dtype=np.float64)
-    total_s = np.array([_known(job.attained_s) for job in jobs], dtype=np.float64) + remaining_s
-    if snapshot.objective in (ObjectiveKind.COMPLETION_TIME, ObjectiveKind.MAKESPAN):
-        constant, rate = np.zeros(len(jobs)), np.ones(len(jobs))
-    else:
-        own_s = np.maximum(MIN_RATIO_S, total_s)
-        rate = weight / np.sqrt(own_s) if snapshot.objective is ObjectiveKind.AUTO else 1.0 / own_s
-        constant = elapsed_s * rate
-    by_priority = by_priority or snapshot.objective is ObjectiveKind.AUTO
+    own_s = np.array([_known(job.attained_s) for job in jobs], dtype=np.float64) + remaining_s
+    rate = planned.rate(weight, np.maximum(MIN_RATIO_S, own_s))
     return ScheduleObjective(
-        constant=constant,
+        constant=elapsed_s * rate if planned.from_submission else np.zeros(len(jobs)),
         rate=rate,
-        aggregate=PLANNED_OBJECTIVES.get(snapshot.objective, Aggregate.SUM),
-        priority=np.array([job.priority if by_priority else 0 for job in jobs], dtype=np.int64),
+        aggregate=planned.aggregate,
+        counts_misses=planned.counts_misses,
+        priority=np.array([job.priority if by_priority or planned.by_priority else 0 for job in jobs], dtype=np.int64),
     )
 
 
@@ -260,7 +287,9 @@ def _class_tables(device_class: DeviceClass, kinds: _Kinds, context: PlanningCon
     slows_resident = np.zeros((k, k), dtype=bool)
     if shares and device_class.seats == 2 and ActionKind.START_SHARED in context.limits.allowed:
         shared_class = device_class if device_class.open_s > 0 else opened
-        table = GroupTable(kinds.pending, kinds.residents, shared_class, context)
+        pending = _without_unkept_deadlines(kinds.pending, device_class, context)
+        residents = _without_unkept_deadlines(kinds.residents, device_class, context)
+        table = GroupTable(pending, residents, shared_class, context)
         guest[:p, :p], host[:p, :p] = _slowdowns(table.pending_pairs)
         if table.resident_pairs is not None:
             guest[:p, p:], host[:p, p:] = _slowdowns(table.resident_pairs)
@@ -278,6 +307,23 @@ def _class_tables(device_class: DeviceClass, kinds: _Kinds, context: PlanningCon
         host_slowdown=host,
         slows_resident=slows_resident,
         joint_throughput=np.where(np.isnan(joint), -np.inf, joint),
+    )
+
+
+def _without_unkept_deadlines(
+    jobs: Sequence[Job], device_class: DeviceClass, context: PlanningContext
+) -> tuple[Job, ...]:
+    """Return the jobs, without the deadlines that are missed even alone at the quantile 1 - risk of the remaining time.
+
+    A deadline caps how far a job is slowed down. No cap keeps one that is missed alone, so the plan weighs its chance.
+    """
+    level = 1 - context.limits.slowdown.risk
+    times = context.relative_times_on(device_class.type, jobs).tolist()
+    return tuple(
+        replace(job, deadline_s=math.nan)
+        if context.now_s + remaining_quantile_s(job, level) * tau > job.deadline_s + TICK_S
+        else job
+        for job, tau in zip(jobs, times, strict=True)
     )
 
 

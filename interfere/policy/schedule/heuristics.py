@@ -15,6 +15,7 @@ from interfere.policy.deadlines.admission import CapacityProfile
 from interfere.policy.schedule.problem import Floats, Schedule, ScheduleProblem
 from interfere.policy.schedule.timeline import EPSILON_S, Timeline, resident_profiles
 
+NO_DEADLINE_S = 1e12  # later than every deadline
 GREEDY_JOINT_THROUGHPUT = 1.3  # a greedy rule that shares above 1 lets long jobs slow each other down for little
 # Where many jobs wait, each pair that gets more done than one job at a time shortens the queue.
 ANY_JOINT_THROUGHPUT = 1.0
@@ -30,7 +31,8 @@ class JobOrder(StrEnum):
     HEAVIEST = "heaviest"  # largest weight ÷ area
     LARGEST_RATIO = "largest_ratio"  # time since submission ÷ own time: response ratio
     LONGEST = "longest"
-    FIRST_DUE = "first_due"  # least time until its promised end
+    FIRST_DUE = "first_due"  # least time until it has to start for its promised end or its deadline
+    EARLIEST_DEADLINE = "earliest_deadline"  # jobs without a deadline last, the shortest first
 
 
 ORDER_NAMES = {
@@ -40,7 +42,8 @@ ORDER_NAMES = {
     JobOrder.HEAVIEST: "largest weight ÷ (time × devices) first",
     JobOrder.LARGEST_RATIO: "longest wait ÷ own time first",
     JobOrder.LONGEST: "longest job first",
-    JobOrder.FIRST_DUE: "earliest promised end first",
+    JobOrder.FIRST_DUE: "least time until the deadline or promised end first",
+    JobOrder.EARLIEST_DEADLINE: "earliest deadline first",
 }
 
 
@@ -87,25 +90,37 @@ def sharing_in_words(min_joint_throughput: float) -> str:
     return f"sharing where joint throughput exceeds {min_joint_throughput:g}"
 
 
-HEURISTICS = tuple(
-    Heuristic(order=order, protection=protection, min_joint_throughput=threshold)
-    for thresholds in ((GREEDY_JOINT_THROUGHPUT, ALONE), (ANY_JOINT_THROUGHPUT,))
-    for order in (
-        JobOrder.FIFO,
-        JobOrder.SHORTEST,
-        JobOrder.SMALLEST_AREA,
-        JobOrder.HEAVIEST,
-        JobOrder.LARGEST_RATIO,
-        JobOrder.LONGEST,
+def _heuristics(*orders: JobOrder) -> tuple[Heuristic, ...]:
+    """Return every heuristic of these orders, those that share wherever it is allowed last."""
+    return tuple(
+        Heuristic(order=order, protection=protection, min_joint_throughput=threshold)
+        for thresholds in ((GREEDY_JOINT_THROUGHPUT, ALONE), (ANY_JOINT_THROUGHPUT,))
+        for order in orders
+        for protection in Protection
+        for threshold in thresholds
     )
-    for protection in Protection
-    for threshold in thresholds
+
+
+HEURISTICS = _heuristics(
+    JobOrder.FIFO,
+    JobOrder.SHORTEST,
+    JobOrder.SMALLEST_AREA,
+    JobOrder.HEAVIEST,
+    JobOrder.LARGEST_RATIO,
+    JobOrder.LONGEST,
 )
+DEADLINE_HEURISTICS = (*_heuristics(JobOrder.EARLIEST_DEADLINE), *HEURISTICS)
+
+
+def heuristics_of(problem: ScheduleProblem) -> tuple[Heuristic, ...]:
+    """Return the heuristics that a plan is compared with: earliest deadline first too where some job has a deadline."""
+    return DEADLINE_HEURISTICS if problem.deadlines.any else HEURISTICS
 
 
 def order_keys(problem: ScheduleProblem, order: JobOrder) -> Floats:
     """float64[n]: the jobs of the smallest key come first."""
     n, shortest_s = problem.pending, problem.shortest_s
+    deadline_s = problem.deadlines.at_s[:n]
     keys = {
         JobOrder.FIFO: -problem.elapsed_s,
         JobOrder.SHORTEST: shortest_s,
@@ -113,7 +128,8 @@ def order_keys(problem: ScheduleProblem, order: JobOrder) -> Floats:
         JobOrder.HEAVIEST: shortest_s * problem.gpus[:n] / problem.weight,
         JobOrder.LARGEST_RATIO: -problem.elapsed_s / np.maximum(shortest_s, EPSILON_S),
         JobOrder.LONGEST: -shortest_s,
-        JobOrder.FIRST_DUE: problem.latest_end_s[:n] - shortest_s,
+        JobOrder.FIRST_DUE: np.minimum(problem.latest_end_s, problem.deadlines.at_s)[:n] - shortest_s,
+        JobOrder.EARLIEST_DEADLINE: np.where(np.isfinite(deadline_s), deadline_s, NO_DEADLINE_S + shortest_s),
     }
     return np.asarray(keys[order], dtype=np.float64)
 
@@ -141,6 +157,7 @@ class _Projection:
         fastest = np.argsort(np.where(problem.may_run_alone, problem.work_s[:n], np.inf), axis=1, kind="stable")
         self._classes = [[c for c in row if problem.may_run_alone[job, c]] for job, row in enumerate(fastest.tolist())]
         self._oldest = {job: k for k, job in enumerate(jobs_in_order(problem, JobOrder.FIFO))}
+        self._has_deadlines = problem.deadlines.any
 
     def run(self) -> Schedule:
         """Return the schedule; jobs that can start nowhere stay without a start."""
@@ -178,6 +195,11 @@ class _Projection:
             hosts = np.flatnonzero(
                 (timeline.slot_alone_s[:m] <= EPSILON_S) & (timeline.slot_end_s[:m] > EPSILON_S)
             ).tolist()
+        if self._has_deadlines:  # who can no longer meet a deadline waits for all others of its priority
+            priority, shortest_s = self._problem.objective.priority, self._problem.shortest_s
+            self._waiting.sort(
+                key=lambda job: (-priority[job], timeline.is_late(job, now_s, now_s + float(shortest_s[job])))
+            )
         queue = self._waiting
         if protection is Protection.OLDEST and oldest >= 0:
             queue = [oldest, *(job for job in queue if job != oldest)]
@@ -198,7 +220,7 @@ class _Projection:
     def _start_alone(self, job: int, now_s: float, protected: list[CapacityProfile] | None) -> bool:
         """Start a job alone on the fastest class with room; whether it started."""
         timeline, problem = self._timeline, self._problem
-        gpus = int(problem.gpus[job])
+        gpus, shortest_s = int(problem.gpus[job]), float(problem.shortest_s[job])
         for device_class in self._classes[job]:
             profiles = protected or timeline.profiles
             timeline.units += 1
@@ -207,8 +229,10 @@ class _Projection:
             ):
                 continue
             work_s = float(problem.work_s[job, device_class])
+            if timeline.is_late(job, now_s, now_s + work_s) and not timeline.is_late(job, now_s, now_s + shortest_s):
+                continue
             if profiles[device_class].is_free(now_s, now_s + work_s, gpus):
-                timeline.start_alone(job, device_class, [(now_s, now_s + work_s)])
+                timeline.start_alone(job, [(device_class, now_s, now_s + work_s)])
                 if protected:
                     protected[device_class].reserve(now_s, now_s + work_s, gpus)
                 return True
@@ -231,6 +255,10 @@ class _Projection:
         ends_s, host_ends_s = timeline.joined_ends_s(job, np.array([best], dtype=np.int64))
         end_s, host_end_s = float(ends_s[0]), float(host_ends_s[0])
         old_end_s, last_s = float(timeline.slot_end_s[best]), max(end_s, host_end_s)
+        if self._breaks_deadline(job, end_s, now_s + float(problem.shortest_s[job])):
+            return False
+        if self._breaks_deadline(int(timeline.slot_job[best]), host_end_s, old_end_s):
+            return False
         profile = (protected or timeline.profiles)[int(timeline.slot_class[best])]
         if last_s > old_end_s and not profile.is_free(old_end_s, last_s, gpus):
             return False
@@ -239,6 +267,11 @@ class _Projection:
             profile.reserve(old_end_s, last_s, gpus)
         hosts.remove(best)
         return True
+
+    def _breaks_deadline(self, job: int, end_s: float, end_alone_s: float) -> bool:
+        """Return whether a job misses a deadline at one end that it meets at another."""
+        at_s = float(self._problem.deadlines.at_s[job]) if self._has_deadlines else math.inf
+        return end_alone_s <= at_s < end_s
 
     def _reserve(self, job: int, now_s: float) -> list[CapacityProfile]:
         """Return the profiles with the place where a job that cannot start now will end first."""

@@ -14,12 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.deadlines.admission import Interval
+from interfere.policy.rules.runtime import P90_Z, TICK_S
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 # A schedule for a min-max objective is also judged by this share of the mean, so that not only its worst job counts.
 MEAN_SHARE = 0.01
+# Scale at which the logistic distribution is within .01 of the normal one (Bowling et al., 2009).
+LOGISTIC_SCALE = 1.702
+MISS_DIGITS = 2  # of expected misses: a hundredth of a job is within the error of the approximation
 
 
 class Aggregate(StrEnum):
@@ -62,6 +66,43 @@ class ScheduleObjective:
     rate: Floats  # float64[n + r], positive
     aggregate: Aggregate
     priority: Ints  # int64[n + r]; nothing of a lower priority is weighed against a higher one
+    counts_misses: bool = False  # whether the value that is told counts missed deadlines
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deadlines:
+    """The deadlines of jobs, and how uncertain their run times are: log-normal, with `spread` of the logarithm."""
+
+    at_s: Floats  # float64[n + r]; inf without a deadline
+    spread: Floats  # float64[n + r]: standard deviation of the logarithm of the time that the job takes; 0: exact
+    weight: Floats  # float64[n + r]: what a miss costs
+
+    @classmethod
+    def none(cls, jobs: int) -> "Deadlines":
+        """Return the deadlines of jobs that have none."""
+        return cls(at_s=np.full(jobs, np.inf), spread=np.zeros(jobs), weight=np.ones(jobs))
+
+    @cached_property
+    def any(self) -> bool:
+        """Return whether some job has a deadline."""
+        return bool(np.isfinite(self.at_s).any())
+
+    def expected_misses(self, jobs: Ints, start_s: Floats | float, end_s: Floats | float) -> Floats:
+        """float64[k]: weight × probability that each job misses its deadline, with its planned start and median end.
+
+        Only the job's own time is uncertain, not its start. The normal distribution is taken as logistic.
+        """
+        at_s, spread = self.at_s[jobs], self.spread[jobs]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            allowed_s = np.maximum(0.0, at_s - start_s)
+            margin = np.log(allowed_s) - np.log(end_s - start_s)
+            chance = 1.0 / (1.0 + np.exp(np.clip(LOGISTIC_SCALE * margin / spread, -50.0, 50.0)))
+        chance = np.where(spread > 0, chance, end_s > at_s + TICK_S)
+        return np.asarray(self.weight[jobs] * np.where(np.isinf(at_s), 0.0, chance))
+
+    def optimistic_end_s(self, job: int, start_s: float, end_s: float) -> float:
+        """Return the end of a job that it undercuts in one of ten cases."""
+        return start_s + (end_s - start_s) * math.exp(-P90_Z * float(self.spread[job]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,10 +124,11 @@ class ScheduleProblem:
     devices: tuple[int, ...]  # of each class: how many
     running: tuple[RunningJobs, ...]
     objective: ScheduleObjective
-    latest_end_s: Floats  # float64[n + r]: bound that was promised, or deadline; inf without one
+    latest_end_s: Floats  # float64[n + r]: bound that was promised; inf without one
     elapsed_s: Floats  # float64[n]: since submission
     weight: Floats  # float64[n]
     checkpoint_s: Floats  # float64[n]: that each interruption adds; NaN for a job that must run in one piece
+    deadlines: Deadlines
     max_new_devices: float = math.inf  # empty devices that may be taken now
 
     @property
@@ -117,9 +159,9 @@ class ScheduleProblem:
             slot_of_job={job: k for k, group in enumerate(self.running) for job in group.jobs},
         )
 
-    def bounded_by(self, latest_end_s: Floats) -> "ScheduleProblem":
-        """Return the problem with other bounds of ends."""
-        bounded = replace(self, latest_end_s=latest_end_s)
+    def bounded_by(self, latest_end_s: Floats, deadlines: Deadlines | None = None) -> "ScheduleProblem":
+        """Return the problem with other bounds of ends, and with other deadlines where they are given."""
+        bounded = replace(self, latest_end_s=latest_end_s, deadlines=deadlines or self.deadlines)
         bounded.__dict__["occupied_slots"] = self.occupied_slots
         return bounded
 
@@ -155,8 +197,8 @@ class ScheduleValue:
     """The value of a schedule; a smaller one is better, compared field by field."""
 
     unplaced: int  # jobs that can start nowhere
-    # Of each priority from the highest: Σ seconds past promised ends and deadlines, then the objective.
-    levels: tuple[tuple[float, float], ...]
+    # Of each priority from the highest: expected weight of missed deadlines, Σ seconds past promised ends, objective.
+    levels: tuple[tuple[float, float, float], ...]
     mean_end_s: float
 
 
@@ -166,8 +208,10 @@ def value_of(schedule: Schedule, problem: ScheduleProblem) -> ScheduleValue:
     placed = np.isfinite(ends_s)
     late_s = np.where(placed, np.maximum(0.0, np.where(placed, ends_s, 0.0) - problem.latest_end_s), 0.0)
     costs = objective.constant + objective.rate * np.where(placed, ends_s, 0.0)
+    misses = _expected_misses(schedule, problem)
     levels = [
         (
+            round(math.fsum(misses[members].tolist()), MISS_DIGITS),
             _rounded(math.fsum(late_s[members].tolist())),
             _rounded(_aggregated(costs[placed & members], objective.aggregate)),
         )
@@ -180,10 +224,25 @@ def value_of(schedule: Schedule, problem: ScheduleProblem) -> ScheduleValue:
     )
 
 
+def _expected_misses(schedule: Schedule, problem: ScheduleProblem) -> Floats:
+    """float64[n + r]: what each job is expected to cost by missing its deadline; a job without a place misses it."""
+    deadlines = problem.deadlines
+    if not deadlines.any:
+        return np.zeros(problem.jobs)
+    start_s = np.concatenate([schedule.start_s, np.zeros(problem.jobs - problem.pending)])
+    placed = np.isfinite(schedule.end_s)
+    start_s, end_s = np.where(placed, start_s, 0.0), np.where(placed, schedule.end_s, 1.0)
+    expected = deadlines.expected_misses(np.arange(problem.jobs), start_s, end_s)
+    return np.where(placed | np.isinf(deadlines.at_s), expected, deadlines.weight)
+
+
 def objective_value(schedule: Schedule, problem: ScheduleProblem) -> float:
     """Return the objective over all jobs that are placed: a mean, or the largest cost for a min-max objective."""
     placed = np.isfinite(schedule.end_s)
-    costs = (problem.objective.constant + problem.objective.rate * np.where(placed, schedule.end_s, 0.0))[placed]
+    costs = problem.objective.constant + problem.objective.rate * np.where(placed, schedule.end_s, 0.0)
+    if problem.objective.counts_misses:
+        costs = costs + _expected_misses(schedule, problem)
+    costs = costs[placed]
     if not len(costs):
         return 0.0
     if problem.objective.aggregate is Aggregate.MAX:

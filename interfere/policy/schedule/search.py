@@ -8,13 +8,15 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from interfere.policy.schedule.heuristics import (
     ALONE,
     ANY_JOINT_THROUGHPUT,
     GREEDY_JOINT_THROUGHPUT,
-    HEURISTICS,
     ORDER_NAMES,
     JobOrder,
+    heuristics_of,
     jobs_in_order,
     project,
     sharing_in_words,
@@ -36,6 +38,7 @@ ORDERS = (
 MAX_WORK_UNITS = 1_000_000  # a third of a second of one core
 UNITS_BETWEEN_CHECKS = 50_000  # of the safety stop: reading the processor's clock takes as long as hundreds of units
 MAX_INSERTIONS = 40  # without a gain, after which the search ends
+MAX_GIVEN_UP = 8  # jobs with a deadline, the largest, that are tried last of all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +126,8 @@ def search(
     profiles = resident_profiles(problem)
     thresholds = sorted({max(level, min_joint_throughput) for level in MIN_THROUGHPUTS})
     orders = [("the order of the last decision", _with_newcomers(problem, last_order))] if last_order else []
-    orders += [(ORDER_NAMES[order], jobs_in_order(problem, order)) for order in ORDERS]
+    named = (JobOrder.EARLIEST_DEADLINE, *ORDERS) if problem.deadlines.any else ORDERS
+    orders += [(ORDER_NAMES[order], jobs_in_order(problem, order)) for order in named]
 
     def attempt(name: str, order: list[int], threshold: float) -> bool:
         """Make one list schedule; whether it is better than all list schedules before."""
@@ -146,7 +150,7 @@ def search(
         state.consider(schedule, "best matching of this moment, then shortest job first")
     # 2. Project the named heuristics, in half of the budget, then every order with every threshold.
     state.max_units = max_units // 2
-    for heuristic in HEURISTICS:
+    for heuristic in heuristics_of(problem):
         order = jobs_in_order(problem, heuristic.order)
         protection = heuristic.protection if problem.pending > 1 else None
         if state.may_go_on() and state.is_new(order, (protection, heuristic.min_joint_throughput)):
@@ -160,7 +164,18 @@ def search(
     # 3. The best schedule's own order, which may be that of a heuristic, as a list schedule.
     for threshold in thresholds:
         attempt("the order in which the best plan starts jobs", _by_start(state.best_schedule), threshold)
-    # 4. Insertions into the best order while the budget lasts.
+    # 4. Give up the deadline of a large job for others that are missed (Moore, 1968), while that gains.
+    dated = np.flatnonzero(np.isfinite(problem.deadlines.at_s[: problem.pending]))
+    area_s = (problem.shortest_s * problem.gpus[: problem.pending])[dated]
+    largest = dated[np.argsort(-area_s, kind="stable")[:MAX_GIVEN_UP]].tolist()
+    gains = len(largest) > 0
+    while gains and state.best_list is not None and any(missed for missed, _, _ in state.best_list[0].levels):
+        _, order, threshold = state.best_list
+        gains = any(
+            attempt("an order that gives up one deadline for others", [*_without(order, job), job], threshold)
+            for job in largest
+        )
+    # 5. Insertions into the best order while the budget lasts.
     rng, failures = random.Random(problem.pending), 0  # noqa: S311 - no secret
     while state.best_list is not None and problem.pending > 1 and failures < MAX_INSERTIONS and state.may_go_on():
         _, order, threshold = state.best_list
@@ -184,6 +199,11 @@ def _slows_resident(group: GroupStart, problem: ScheduleProblem) -> bool:
     """Return whether a start slows a resident past the cap that holds while a device is idle."""
     kind, slows = problem.kind, problem.slows_resident[group.device_class]
     return any(bool(slows[kind[job], kind[host]]) for job in group.jobs for host in group.hosts)
+
+
+def _without(order: Sequence[int], job: int) -> list[int]:
+    """Return an order without one job."""
+    return [other for other in order if other != job]
 
 
 def _by_start(schedule: Schedule) -> list[int]:

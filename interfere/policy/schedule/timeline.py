@@ -5,17 +5,27 @@ most at any time. A job joins another at the moment from which that one is alone
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from interfere.policy.deadlines.admission import CapacityProfile, Interval
-from interfere.policy.schedule.problem import MEAN_SHARE, Aggregate, Bools, Floats, Ints, Schedule, ScheduleProblem
+from interfere.policy.schedule.problem import (
+    MEAN_SHARE,
+    MISS_DIGITS,
+    Aggregate,
+    Bools,
+    Floats,
+    Ints,
+    Schedule,
+    ScheduleProblem,
+)
 
 EPSILON_S = 1e-6  # shorter times are rounding
 # A second past a promised end costs as much as this many seconds of the job that counts most.
 LATE_PRICE = 1e3
+MISS_PRICE = 1e9  # seconds of the same job that a miss of a deadline costs: it comes before all seconds past promises
 STEPS_OF_A_UNIT = 20  # steps of a profile that are visited in the time of one host
 MAX_HOSTS_TRIED = 8  # hosts, the cheapest first, that are tried until one has room for the longer occupation
 
@@ -29,6 +39,10 @@ class GroupStart:
     gpus: int
     slowdowns: tuple[float, ...]  # of each of the jobs, then of each of the hosts
     hosts: tuple[int, ...] = ()  # residents
+
+
+Part = tuple[int, float, float]
+"""(device class, from, until): a stretch of time in which a job runs."""
 
 
 class Timeline:
@@ -61,7 +75,9 @@ class Timeline:
         self.kept_starts: set[int] = set()
         self.worst_cost = -math.inf
         self._slot_of_resident = occupied.slot_of_job
-        self._late_price = LATE_PRICE * float(problem.objective.rate.max(initial=1e-12))
+        self._has_deadline = np.isfinite(problem.deadlines.at_s).tolist()
+        largest_rate = float(problem.objective.rate.max(initial=1e-12))
+        self._late_price, self._miss_price = LATE_PRICE * largest_rate, MISS_PRICE * largest_rate
 
     def _add_slot(self, device_class: int, gpus: int, job: int, alone_s: float, end_s: float) -> None:
         """Add a set of devices whose job is alone there from one time to another."""
@@ -83,40 +99,68 @@ class Timeline:
 
     # --- alone ------------------------------------------------------------------------------------------------------
 
-    def earliest_intervals(self, job: int, device_class: int) -> list[Interval]:
-        """Return the earliest interval in which a job could run alone on each class; empty where it never can.
+    def earliest_parts(self, job: int, device_class: int) -> list[Part]:
+        """Return the run of a job alone that begins on a class and ends earliest; empty where it never can.
 
-        There are several intervals only for a job that can be interrupted where its devices close meanwhile.
+        There are several parts only for a job that may be interrupted, where its devices close meanwhile.
         """
         problem = self.problem
         if not problem.may_run_alone[job, device_class]:
             return []
         gpus, work_s = int(problem.gpus[job]), float(problem.work_s[job, device_class])
-        profile = self.profiles[device_class]
         may_start = problem.may_start_alone[job, device_class]
-        may_start_now = may_start and self.new_devices + gpus <= problem.max_new_devices
-        start_s = profile.earliest_start(gpus, work_s, 0.0 if may_start_now else EPSILON_S)
-        whole = [(start_s, start_s + work_s)] if math.isfinite(start_s) else []
+        may_start_now = bool(may_start) and self.new_devices + gpus <= problem.max_new_devices
+        earliest_s = 0.0 if may_start_now else EPSILON_S
+        start_s = self.profiles[device_class].earliest_start(gpus, work_s, earliest_s)
+        whole = [(device_class, start_s, start_s + work_s)] if math.isfinite(start_s) else []
         closings_s = {until_s for _, until_s in problem.open_intervals[device_class] if until_s < math.inf}
         if not closings_s or np.isnan(problem.checkpoint_s[job]):
             return whole
-        parts = profile.earliest_intervals(gpus, work_s, float(problem.checkpoint_s[job]))
-        may_run = bool(parts) and (may_start_now or parts[0][0] > 0)
-        may_run = may_run and closings_s.issuperset(until_s for _, until_s in parts[:-1])
-        return parts if may_run and (not whole or parts[-1][1] < whole[-1][1]) else whole
+        runs = [whole, self._interrupted_parts(job, device_class, earliest_s, closings_s)]
+        runs.append(self._continued_elsewhere(job, device_class, earliest_s))
+        return min((run for run in runs if run), key=lambda run: (run[-1][2], len(run)), default=[])
+
+    def _interrupted_parts(
+        self, job: int, device_class: int, earliest_s: float, closings_s: Collection[float]
+    ) -> list[Part]:
+        """Return the run of a job on one class that is interrupted only while its devices are closed."""
+        problem = self.problem
+        intervals = self.profiles[device_class].earliest_intervals(
+            int(problem.gpus[job]), float(problem.work_s[job, device_class]), float(problem.checkpoint_s[job])
+        )
+        may_run = bool(intervals) and intervals[0][0] >= earliest_s
+        may_run = may_run and all(until_s in closings_s for _, until_s in intervals[:-1])
+        return [(device_class, from_s, until_s) for from_s, until_s in intervals] if may_run else []
+
+    def _continued_elsewhere(self, job: int, device_class: int, earliest_s: float) -> list[Part]:
+        """Return the run of a job on a class until its devices close, and then on the class where it ends first."""
+        problem, gpus, checkpoint_s = self.problem, int(self.problem.gpus[job]), float(self.problem.checkpoint_s[job])
+        profile = self.profiles[device_class]
+        from_s = profile.earliest_start(gpus, checkpoint_s + EPSILON_S, earliest_s)
+        until_s = next((close for at_s, close in problem.open_intervals[device_class] if at_s <= from_s < close), 0.0)
+        done = (until_s - from_s) / float(problem.work_s[job, device_class])
+        if not 0.0 < done < 1.0 or not profile.is_free(from_s, until_s, gpus):
+            return []
+        ends: list[tuple[float, float, int]] = []
+        for other in np.flatnonzero(problem.may_run_alone[job]).tolist():
+            left_s = (1.0 - done) * float(problem.work_s[job, other]) + checkpoint_s
+            again_s = self.profiles[other].earliest_start(gpus, left_s, until_s)
+            ends.append((again_s + left_s, again_s, other))
+        end_s, again_s, other = min(ends)
+        return [(device_class, from_s, until_s), (other, again_s, end_s)] if math.isfinite(end_s) else []
 
     def may_start_now(self, job: int) -> bool:
         """Return whether some class has devices on which a job may start alone at this moment."""
         classes = np.flatnonzero(self.problem.may_run_alone[job]).tolist()
-        return any(intervals[0][0] <= 0 for each in classes if (intervals := self.earliest_intervals(job, each)))
+        return any(parts[0][1] <= 0 for each in classes if (parts := self.earliest_parts(job, each)))
 
-    def start_alone(self, job: int, device_class: int, intervals: Sequence[Interval]) -> None:
+    def start_alone(self, job: int, parts: Sequence[Part]) -> None:
         """Add a job on devices of its own; no other job may join one that is interrupted."""
         gpus = int(self.problem.gpus[job])
-        start_s, end_s = intervals[0][0], intervals[-1][1]
-        for from_s, until_s in intervals:
-            self.profiles[device_class].reserve(from_s, until_s, gpus)
-        self._add_slot(device_class, gpus, job, start_s if len(intervals) == 1 else math.inf, end_s)
+        (device_class, start_s, _), (_, _, end_s) = parts[0], parts[-1]
+        for on_class, from_s, until_s in parts:
+            self.profiles[on_class].reserve(from_s, until_s, gpus)
+        self._add_slot(device_class, gpus, job, start_s if len(parts) == 1 else math.inf, end_s)
         self.start_s[job], self.end_s[job], self.place[job] = start_s, end_s, device_class
         if start_s <= 0:
             self.new_devices += gpus
@@ -129,9 +173,9 @@ class Timeline:
         """
         members = (*group.jobs, *group.hosts)
         if len(members) == 1 and not np.isnan(self.problem.checkpoint_s[members[0]]):
-            intervals = self.earliest_intervals(members[0], group.device_class)
-            if len(intervals) > 1 and intervals[0][0] <= 0:  # it starts now and is interrupted
-                self.start_alone(members[0], group.device_class, intervals)
+            parts = self.earliest_parts(members[0], group.device_class)
+            if len(parts) > 1 and parts[0][1] <= 0:  # it starts now and is interrupted
+                self.start_alone(members[0], parts)
                 self.kept_starts.update(members)
                 return
         ends_s = self._ends_of_group(group)
@@ -167,8 +211,8 @@ class Timeline:
             return tuple(map(float, _ends_of_pair(guest_s, host_s, guest_slowed, host_slowed)))
         return tuple(time_s * slowdown for time_s, slowdown in zip(alone_s, group.slowdowns, strict=True))
 
-    def price(self, job: int, end_s: float) -> float:
-        """Return what it costs that a job ends at a time."""
+    def price(self, job: int, start_s: float, end_s: float) -> float:
+        """Return what it costs that a job runs alone from one time to another."""
         objective = self.problem.objective
         late_s = max(0.0, end_s - float(self.problem.latest_end_s[job]))
         cost = float(objective.constant[job] + objective.rate[job] * end_s)
@@ -176,7 +220,19 @@ class Timeline:
             cost = max(cost, self.worst_cost) + MEAN_SHARE * float(objective.rate[job]) * end_s / self.problem.jobs
         else:
             cost = float(objective.rate[job]) * end_s
+        if self._has_deadline[job]:
+            cost += self._miss_price * float(self._misses(np.array([job]), start_s, end_s)[0])
         return cost + self._late_price * late_s
+
+    def _misses(self, jobs: Ints, start_s: Floats | float, end_s: Floats | float) -> Floats:
+        """float64[k]: expected weight of missed deadlines, in whole hundredths."""
+        return np.round(self.problem.deadlines.expected_misses(jobs, start_s, end_s), MISS_DIGITS)
+
+    def is_late(self, job: int, start_s: float, end_s: float) -> bool:
+        """Return whether a job that runs from one time to another misses its deadline in nine of ten cases."""
+        if not self._has_deadline[job]:
+            return False
+        return self.problem.deadlines.optimistic_end_s(job, start_s, end_s) > float(self.problem.deadlines.at_s[job])
 
     # --- beside another job -----------------------------------------------------------------------------------------
 
@@ -212,6 +268,12 @@ class Timeline:
             cost = np.maximum(worst, self.worst_cost) + MEAN_SHARE * mean / problem.jobs
         else:
             cost = objective.rate[job] * guest_end_s + objective.rate[hosts] * (host_end_s - old_end_s)
+        if self.problem.deadlines.any:
+            n = problem.pending
+            began_s = np.where(hosts < n, self.start_s[np.minimum(hosts, n - 1)], 0.0)
+            misses = self._misses(np.full(len(at), job), self.slot_alone_s[at], guest_end_s)
+            misses += self._misses(hosts, began_s, host_end_s) - self._misses(hosts, began_s, old_end_s)
+            cost = cost + self._miss_price * misses
         price[at] = cost + self._late_price * late_s
         guest_ends_s, host_ends_s = np.full(m, np.inf), np.full(m, np.inf)
         guest_ends_s[at], host_ends_s[at] = guest_end_s, host_end_s

@@ -43,7 +43,6 @@ from interfere.sim.schedulers.sharing import (
     is_timely,
     running_hosts,
 )
-from interfere.sim.world import HOUR_S
 
 # Waiting jobs that one decision considers, of devices with two seats. Of the four Venus clusters only the one in
 # overload ever has more that could start, and half or twice as many change its mean completion time by less than 0.1 %.
@@ -278,9 +277,8 @@ class PlannedScheduler:
 class DeadlinePlanner:
     """A scheduler in which the server starts and declines jobs by deadlines, and remembers promised deadlines.
 
-    Jobs with deadlines come first. They weigh one by the device hours that they take, so that a short job which cannot
-    wait starts before several long ones which can. Of the others the shorter weigh more, and only they may be stopped
-    by a device that leaves. Jobs that the plan declines are dropped.
+    The objective is the server's default: the fewest expected misses, then the mean time to the end. Jobs that the plan
+    declines are dropped.
     """
 
     planner: ServerPlanner
@@ -345,10 +343,8 @@ class DeadlinePlanner:
         job = replace(job, remaining_s=max(0.0, job.remaining_s), checkpoint_s=state.job.checkpoint_s)
         if error:
             job = replace(job, remaining_p90_s=job.remaining_s * math.exp(P90_Z * error))
-        if state.job.has_deadline:
-            weight = HOUR_S / (max(1.0, job.remaining_s) * job.gpus)
-            return replace(job, deadline_s=state.job.deadline_s, priority=1, weight=weight)
-        return replace(job, preemptible=True, weight=0.5 / (1.0 + job.remaining_s / HOUR_S) ** 0.5)
+        deadline_s = state.job.deadline_s if state.job.has_deadline else NAN
+        return replace(job, deadline_s=deadline_s, preemptible=state.job.preemptible)
 
     def _devices(self, cluster: Cluster) -> list[Device]:
         """Return all devices with their running jobs, and with the availability windows that are known now."""

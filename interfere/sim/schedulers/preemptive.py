@@ -24,6 +24,7 @@ from interfere.matching.rematching import (
     Rematching,
     RematchingProblem,
     destinations,
+    rematch,
     rematching_problem,
 )
 from interfere.records import Device
@@ -291,10 +292,10 @@ class RematchingScheduler:
 
     inner: Scheduler
     order: Order
-    solve: Solve
     settings: SchedulerSettings
     estimate: Estimate | None  # of durations; None: nobody knows them
     slice_s: float
+    solve: Solve = rematch
     assignments: int = 0  # solved so far
     _due_s: float = 0.0  # the next slice
     _known: tuple[int, int] = (0, 0)  # changes of rates and arrivals that the last assignment knew

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from interfere.extensions import ExtensionKind, find_extension
-from interfere.matching.rematching import rematch, rematch_greedily
 from interfere.predict.residual import OnlineModel
 from interfere.records import JobProfile, ObjectiveKind, Progress
 from interfere.records.cluster import DEFAULT_SEATS
@@ -74,7 +73,6 @@ def _rematching(record: SchedulerRecord, settings: SchedulerSettings, estimate: 
     return RematchingScheduler(
         inner=inner,
         order=order,
-        solve=rematch if record.sharing is Sharing.MATCHING else rematch_greedily,
         settings=settings,
         estimate=estimate if expects else None,
         slice_s=settings.slice_s or REMATCHING_SLICE_S,
@@ -85,7 +83,7 @@ def _policy(record: SchedulerRecord, settings: SchedulerSettings, estimate: Esti
     planner, share = ServerPlanner(settings=settings, estimate=estimate), bool(record.sharing)
     if record.queue is Queue.POLICY:
         return PlannedScheduler(planner=planner, order=ShortestFirst(estimate=estimate), share=share)
-    planner.objective = ObjectiveKind.DEADLINE_MISSES
+    planner.objective = ObjectiveKind.AUTO
     return DeadlinePlanner(planner=planner, share=share, promise=record.queue is Queue.POLICY_DEADLINES)
 
 

@@ -14,6 +14,7 @@ from interfere.records import (
     Job,
     Limits,
     ObjectiveKind,
+    Plan,
     Snapshot,
     Window,
 )
@@ -194,18 +195,23 @@ def test_a_resident_with_an_infeasible_deadline_holds_no_job_back() -> None:
 
 def test_the_objective_counts_misses_by_their_chance_and_weight() -> None:
     """Slack 1.4: missed beside a with an even chance; alone never, and company loses a thousandth of its excess."""
-    fields = {"objective": ObjectiveKind.DEADLINE_MISSES, "limits": Limits.of(risk=0.5)}
+
+    def matched(pending: Job, resident: Job | None = None) -> Plan:
+        """The matching of this moment."""
+        devices = (device(*([] if resident is None else [resident])),)
+        fields = {"objective": ObjectiveKind.DEADLINE_MISSES, "limits": Limits.of(risk=0.5)}
+        return plan(
+            context(Snapshot(pending=(pending,), devices=devices, now_s=NOW_S, **fields), PREDICTOR, KNOWN, "d")
+        )
+
     long = job("r", remaining_s=1e4)
-    found = decided((job("x", 139.0, weight=2.0),), (device(long),), **fields)
-    assert found.actions[0].kind is ActionKind.WAIT  # past its median
-    found = decided((job("x", 140.0, weight=2.0),), (device(long),), **fields)
+    assert matched(job("x", 139.0, weight=2.0), long).actions[0].kind is ActionKind.WAIT  # past its median
     lost = 1e-3 * 3.0 * 0.4
-    assert found.cost == pytest.approx(2.0 * 0.5 + lost, abs=5e-3)
-    resident = decided((job("x", remaining_s=1e4),), (device(job("r", 140.0, weight=2.0)),), **fields)
-    assert resident.cost == pytest.approx(2.0 * 0.5 + lost, abs=5e-3)
-    uncertain = job("x", 100.0, remaining_p90_s=150.0)
-    assert decided((uncertain,), (device(),), **fields).cost == pytest.approx(0.5, abs=0.01)
-    assert decided((job("x", 100.0),), (device(),), **fields).cost == 0.0
+    assert matched(job("x", 140.0, weight=2.0), long).cost == pytest.approx(2.0 * 0.5 + lost, abs=5e-3)
+    beside = matched(job("x", remaining_s=1e4), job("r", 140.0, weight=2.0))
+    assert beside.cost == pytest.approx(2.0 * 0.5 + lost, abs=5e-3)
+    assert matched(job("x", 100.0, remaining_p90_s=150.0)).cost == pytest.approx(0.5, abs=0.01)
+    assert matched(job("x", 100.0)).cost == 0.0
 
 
 def test_fewest_expected_misses_by_trying_every_pairing() -> None:

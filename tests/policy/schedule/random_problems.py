@@ -5,13 +5,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from interfere.policy.schedule.problem import Aggregate, RunningJobs, Schedule, ScheduleObjective, ScheduleProblem
+from interfere.policy.schedule.problem import (
+    Aggregate,
+    Deadlines,
+    RunningJobs,
+    Schedule,
+    ScheduleObjective,
+    ScheduleProblem,
+)
 
 ALWAYS = ((-math.inf, math.inf),)
 
 
-def random_problem(seed: int, *, gangs: bool = True) -> ScheduleProblem:
-    """A problem of up to a dozen pending jobs on up to three classes of up to six devices."""
+def random_problem(seed: int, *, gangs: bool = True, deadlines: bool = False) -> ScheduleProblem:
+    """A problem of up to a dozen pending jobs on up to three classes of up to six devices.
+
+    `deadlines`: two jobs in three have one, half of them with times that are not known exactly.
+    """
     rng = np.random.default_rng(seed)
     c, k = int(rng.integers(1, 4)), int(rng.integers(1, 4))
     devices = tuple(rng.integers(1, 7, c).tolist())
@@ -42,7 +52,7 @@ def random_problem(seed: int, *, gangs: bool = True) -> ScheduleProblem:
     total = n + r
     allowed = np.array([[gpus[i] <= devices[j] for j in range(c)] for i in range(n)]) & (rng.random((n, c)) < 0.9)
     late = np.where(rng.random(total) < 0.3, rng.uniform(50, 500, total), np.inf)
-    return ScheduleProblem(
+    made = ScheduleProblem(
         pending=n,
         work_s=np.array(work),
         may_run_alone=allowed,
@@ -66,6 +76,19 @@ def random_problem(seed: int, *, gangs: bool = True) -> ScheduleProblem:
         elapsed_s=np.sort(rng.uniform(0, 500, n))[::-1],
         checkpoint_s=np.full(n, np.nan),
         weight=rng.uniform(0.5, 2, n),
+        deadlines=Deadlines.none(total),
+    )
+    return replace(made, deadlines=_drawn_deadlines(made, rng)) if deadlines else made
+
+
+def _drawn_deadlines(problem: ScheduleProblem, rng: np.random.Generator) -> Deadlines:
+    """Deadlines of one to four times what a job takes."""
+    total = problem.jobs
+    at_s = problem.work_s.min(axis=1) * rng.uniform(1.0, 4.0, total)
+    return Deadlines(
+        at_s=np.where(rng.random(total) < 0.67, at_s, np.inf),
+        spread=np.where(rng.random(total) < 0.5, rng.uniform(0.1, 0.7, total), 0.0),
+        weight=rng.choice([1.0, 2.0], total),
     )
 
 
@@ -86,6 +109,11 @@ def relabelled(problem: ScheduleProblem, order: np.ndarray) -> ScheduleProblem:
             priority=problem.objective.priority[full],
         ),
         latest_end_s=problem.latest_end_s[full],
+        deadlines=Deadlines(
+            at_s=problem.deadlines.at_s[full],
+            spread=problem.deadlines.spread[full],
+            weight=problem.deadlines.weight[full],
+        ),
         elapsed_s=problem.elapsed_s[order],
         weight=problem.weight[order],
     )

@@ -1,24 +1,32 @@
 """Laws of schedules over time, on random problems."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
 
-from interfere.policy.schedule.heuristics import HEURISTICS, JobOrder, jobs_in_order, project
+from interfere.policy.schedule.heuristics import HEURISTICS, JobOrder, heuristics_of, jobs_in_order, project
 from interfere.policy.schedule.list_scheduler import schedule_in_order
-from interfere.policy.schedule.problem import ScheduleProblem, objective_value, value_of
+from interfere.policy.schedule.problem import (
+    Deadlines,
+    ScheduleProblem,
+    objective_value,
+    value_of,
+)
 from interfere.policy.schedule.search import MIN_THROUGHPUTS, search
 from tests.policy.schedule.random_problems import check_feasible, random_problem, relabelled
 
 SEEDS = range(30)
 
 
+@pytest.mark.parametrize("deadlines", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_device_is_over_its_seats_and_no_class_over_its_devices(seed: int) -> None:
-    problem = random_problem(seed)
-    for heuristic in HEURISTICS:
+def test_no_device_is_over_its_seats_and_no_class_over_its_devices(seed: int, deadlines: bool) -> None:
+    problem = random_problem(seed, deadlines=deadlines)
+    for heuristic in heuristics_of(problem):
         check_feasible(problem, project(problem, heuristic))
     for order in JobOrder:
         for threshold in MIN_THROUGHPUTS:
@@ -26,11 +34,14 @@ def test_no_device_is_over_its_seats_and_no_class_over_its_devices(seed: int) ->
     check_feasible(problem, search(problem).schedule)
 
 
+@pytest.mark.parametrize("deadlines", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_plan_is_never_worse_than_a_named_heuristic(seed: int) -> None:
-    problem = random_problem(seed)
+def test_the_plan_is_never_worse_than_a_named_heuristic(seed: int, deadlines: bool) -> None:
+    """Where some job has a deadline, earliest deadline first is one of them."""
+    problem = random_problem(seed, deadlines=deadlines)
     found = search(problem)
-    for heuristic in HEURISTICS:
+    assert ("earliest_deadline+sharing" in found.heuristic_values) is problem.deadlines.any
+    for heuristic in heuristics_of(problem):
         assert found.value <= value_of(project(problem, heuristic), problem)
 
 
@@ -94,6 +105,7 @@ def _equal_jobs(jobs: int, alone_s: list[float], slowdown: float) -> SchedulePro
         latest_end_s=np.full(jobs, math.inf),
         elapsed_s=np.zeros(jobs),
         weight=np.ones(jobs),
+        deadlines=Deadlines.none(jobs),
         objective=replace(
             problem.objective, constant=np.zeros(jobs), rate=np.ones(jobs), priority=np.zeros(jobs, dtype=np.int64)
         ),
@@ -110,6 +122,18 @@ def test_a_long_queue_shares_where_a_single_pair_would_not() -> None:
     assert objective_value(found.schedule, queue) == pytest.approx(16.0 * 6.5)  # alone 10 * 12.5
 
 
+def alone_on_one_device(alone_s: list[float]) -> ScheduleProblem:
+    """Jobs that wait for one device and may not share it."""
+    return _equal_jobs(len(alone_s), alone_s, math.nan)
+
+
+def due(problem: ScheduleProblem, at_s: Sequence[float], spread: float = 0.0) -> ScheduleProblem:
+    """The same problem with deadlines."""
+    n = problem.jobs
+    deadlines = Deadlines(at_s=np.array(at_s, dtype=np.float64), spread=np.full(n, spread), weight=np.ones(n))
+    return replace(problem, deadlines=deadlines)
+
+
 def test_a_heavier_bound_comes_before_the_objective() -> None:
     """Two jobs on one device: the longer one goes first where it alone was promised an early end."""
     problem = _equal_jobs(2, [100.0, 10.0], math.nan)
@@ -117,3 +141,48 @@ def test_a_heavier_bound_comes_before_the_objective() -> None:
     promised = replace(problem, latest_end_s=np.array([105.0, math.inf]))
     assert search(promised).schedule.start_s.tolist() == [0.0, 100.0]
     assert objective_value(search(promised).schedule, promised) == pytest.approx(105.0)
+
+
+def test_a_deadline_comes_before_promised_ends_and_the_objective() -> None:
+    problem = replace(alone_on_one_device([100.0, 10.0]), latest_end_s=np.array([math.inf, 20.0]))
+    assert search(problem).schedule.start_s.tolist() == [10.0, 0.0]
+    assert search(due(problem, [105.0, math.inf])).schedule.start_s.tolist() == [0.0, 100.0]
+    assert search(due(problem, [115.0, math.inf])).schedule.start_s.tolist() == [10.0, 0.0]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_on_one_device_as_few_deadlines_are_missed_as_in_the_best_of_all_orders(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    work_s = rng.uniform(10, 100, 6)
+    at_s = np.maximum(work_s, rng.uniform(50, 300, 6))
+    missed = min(
+        sum(end > at_s[job] for job, end in zip(order, np.cumsum(work_s[list(order)]), strict=True))
+        for order in permutations(range(6))
+    )
+    found = search(due(alone_on_one_device(work_s.tolist()), at_s.tolist())).schedule
+    assert int((found.end_s > at_s).sum()) == missed
+
+
+def test_a_job_that_misses_its_deadline_anyway_delays_no_other() -> None:
+    """It is first by deadline, and would make the second late."""
+    found = search(due(alone_on_one_device([100.0, 50.0]), [99.0, 120.0])).schedule
+    assert found.start_s.tolist() == [50.0, 0.0]
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.4])
+def test_a_later_start_and_a_longer_run_never_lower_the_chance_of_a_miss(spread: float) -> None:
+    deadlines = due(alone_on_one_device([1.0]), [100.0], spread).deadlines
+    grid = np.arange(1.0, 200.0)
+    jobs = np.zeros(len(grid), dtype=np.int64)
+    assert (np.diff(deadlines.expected_misses(jobs, 0.0, grid)) >= 0).all()
+    assert (np.diff(deadlines.expected_misses(jobs, grid, grid + 20.0)) >= 0).all()
+
+
+@pytest.mark.parametrize("start_s", [0.0, 40.0])
+def test_the_chance_of_a_miss_is_that_of_a_log_normal_run_time(start_s: float) -> None:
+    drawn_s = start_s + 50.0 * np.random.default_rng(0).lognormal(0.0, 0.4, 100_000)
+    for at_s in (60.0, 90.0, 120.0, 200.0):
+        (chance,) = due(alone_on_one_device([50.0]), [at_s], 0.4).deadlines.expected_misses(
+            np.array([0]), start_s, start_s + 50.0
+        )
+        assert chance == pytest.approx((drawn_s > at_s).mean(), abs=0.015)
