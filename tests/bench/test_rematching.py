@@ -18,7 +18,7 @@ from scipy.special import stdtrit
 from interfere.data.importers.lucid import import_helios, import_lucid
 from interfere.data.tables import Table
 from interfere.data.traces import VirtualCluster
-from interfere.matching.rematching import Rematching, RematchingProblem, rematch, rematch_greedily
+from interfere.matching.rematching import Rematching, RematchingProblem, rematch
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.replay import replay
 from interfere.sim.schedulers.preemptive import RematchingScheduler
@@ -29,6 +29,7 @@ from interfere.sim.trace_worlds import worlds_of
 from interfere.sim.truth import TableTruth, truth_of
 from interfere.sim.world import World
 from tests.bench.cheapest_pairs import rematch_by_cheapest_pairs
+from tests.bench.greedy_rematching import rematch_greedily
 from tests.bench.history import record
 from tests.bench.philly_traces import CHECKPOINT_S, gavel_v100, six_philly_traces
 from tests.data.importers.public_files import public
@@ -37,7 +38,8 @@ from tests.sim.resampled_traces import resample_with_poisson_arrivals
 pytestmark = pytest.mark.bench
 LOADS = (0.75, 0.85, 0.95)
 LOAD_THAT_NEEDS_SHARING = 1.2  # of what jobs ask for alone: a queue that must be packed
-GREEDY, MATCHING, CHEAPEST = "rematch-greedy", "rematch-matching", "rematch by cheapest pairs"
+MATCHING, GREEDY, CHEAPEST = "rematch-matching", "rematch greedily", "rematch by cheapest pairs"
+RIVALS = {GREEDY: rematch_greedily, CHEAPEST: rematch_by_cheapest_pairs}
 KINDS = ("first-fit", "first-fit-greedy", CHEAPEST, GREEDY, MATCHING)
 
 
@@ -72,9 +74,9 @@ def outcome(world: World, order: str, kind: str) -> Outcome:
     truth = gavel_v100()
     known = true_beliefs(truth)
     settings = SchedulerSettings(predictor=known, profiles=known.profiles, mode=truth.mode)
-    scheduler = make_scheduler(PRESETS[f"{order}-{GREEDY if kind == CHEAPEST else kind}"], settings)
-    if isinstance(scheduler, RematchingScheduler) and kind == CHEAPEST:
-        scheduler.solve = rematch_by_cheapest_pairs
+    scheduler = make_scheduler(PRESETS[f"{order}-{MATCHING if kind in RIVALS else kind}"], settings)
+    if isinstance(scheduler, RematchingScheduler) and kind in RIVALS:
+        scheduler.solve = RIVALS[kind]
     compared = ComparedWithGreedy()
     if isinstance(scheduler, RematchingScheduler) and kind == MATCHING:
         scheduler.solve = compared
@@ -141,7 +143,7 @@ def test_what_a_month_costs() -> None:
     world = resample_with_poisson_arrivals(recorded, load=0.95, rng=np.random.default_rng(0), jobs=23_859)
     known = true_beliefs(truth)
     settings = SchedulerSettings(predictor=known, profiles=known.profiles, mode=truth.mode)
-    for policy in ("fifo-first-fit", f"fifo-{GREEDY}", f"fifo-{MATCHING}"):
+    for policy in ("fifo-first-fit", f"fifo-{MATCHING}"):
         scheduler = make_scheduler(PRESETS[policy], settings)
         started_s = time.process_time()
         replay(world, TableTruth([truth]), scheduler)

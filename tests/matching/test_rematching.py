@@ -1,4 +1,4 @@
-"""Laws of re-pairing: the best arrangement is that of an enumeration, and greedy's is allowed and never better."""
+"""Laws of re-pairing: the best arrangement is that of an enumeration, and no greedy one is better."""
 
 from itertools import product
 
@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interfere.matching.problem import WAITS
-from interfere.matching.rematching import ELSEWHERE, Arrangement, RematchingProblem, rematch, rematch_greedily, value_of
+from interfere.matching.rematching import ELSEWHERE, Arrangement, RematchingProblem, rematch, value_of
+from tests.bench.greedy_rematching import rematch_greedily
 
 seeds = given(st.integers(0, 1_000_000))
 

@@ -23,7 +23,7 @@ def replay(
         typer.Option(
             help="QUEUE[-easy or -first-fit][-drop][-greedy or -matching][-one-gpu], QUEUE one of fifo, sjf, qssf, "
             "tiresias, srtf, edf, laxity (easy: Slurm's backfill with a reservation; first-fit has none; drop gives up "
-            "jobs whose deadline is infeasible); QUEUE-rematch-greedy or -matching (running jobs are re-paired every "
+            "jobs whose deadline is infeasible); QUEUE-rematch-matching (running jobs are re-paired every "
             "slice); slots[-greedy or -matching]; or policy, policy-deadlines, policy-no-promises (the server decides "
             "everything), each with -alone for no sharing. Repeatable. Default: sixteen without deadlines, sixteen "
             "with --deadlines.",

@@ -76,8 +76,12 @@ class SchedulerRecord:
             (self.is_policy and self.sharing is Sharing.GREEDY, "the server shares by matching, or not at all"),
             (
                 self.rematch
-                and (self.queue not in REMATCHED or not self.sharing or self.backfill is not Backfill.FIRST_FIT),
-                f"rematch needs sharing, first-fit, and one of {', '.join(REMATCHED)}",
+                and (
+                    self.queue not in REMATCHED
+                    or self.sharing is not Sharing.MATCHING
+                    or self.backfill is not Backfill.FIRST_FIT
+                ),
+                f"rematch needs matching, first-fit, and one of {', '.join(REMATCHED)}",
             ),
             (self.rematch and self.drop, "rematch drops no job"),
             (self.one_gpu and (not self.sharing or self.rematch), "one_gpu needs sharing without rematch"),
@@ -208,7 +212,7 @@ def preset(name: str) -> SchedulerRecord:
         "no such policy",
         value=name,
         remedy=f"{meant}names are QUEUE[-easy or -first-fit][-drop]"
-        f"[-greedy or -matching][-one-gpu] with QUEUE one of {', '.join(ORDERS)}; QUEUE-rematch-greedy or -matching; "
+        f"[-greedy or -matching][-one-gpu] with QUEUE one of {', '.join(ORDERS)}; QUEUE-rematch-matching; "
         f"{Queue.SLOTS}; {', '.join(SERVER_DECIDES)}, each with -{ALONE} for no sharing. More seats: --seats, or "
         "a table of a study",
     )

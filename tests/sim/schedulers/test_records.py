@@ -31,7 +31,7 @@ def test_what_it_is_compared_with_differs_in_sharing_alone(record: SchedulerReco
 
 
 def test_every_record_has_a_name_of_its_own() -> None:
-    assert len({*PRESETS.values()}) == len(PRESETS) == 169
+    assert len({*PRESETS.values()}) == len(PRESETS) == 164
     assert all(preset(label) == record for label, record in PRESETS.items())
     assert {*DEFAULT, *DEADLINE_DEFAULT} <= {*PRESETS.values()}
 
@@ -47,7 +47,7 @@ def test_seats_and_related_records() -> None:
     assert three.with_seats(2) == PRESETS["policy"]
     assert PRESETS["srtf-first-fit-matching"].with_seats(3) is None
     assert PRESETS["fifo"].in_pairs is None
-    assert PRESETS["fifo-rematch-greedy"].one_gpu_only is None
+    assert PRESETS["fifo-rematch-matching"].one_gpu_only is None
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from interfere.testing.schedulers import MODE, USUAL, job, truth
 from tests.sim.small_worlds import tables, world, worlds
 
 SLICE_S = 7.0
-NAMES = ("fifo-rematch-greedy", "fifo-rematch-matching", "tiresias-rematch-matching", "srtf-rematch-matching")
+NAMES = ("fifo-rematch-matching", "tiresias-rematch-matching", "srtf-rematch-matching")
 
 
 def scheduler(name: str, table: TruthTable, slice_s: float = SLICE_S) -> Scheduler:
