@@ -35,7 +35,7 @@ from interfere.data.loading import load_table
 from interfere.data.tables import Table, write_table
 from interfere.profiling import affinity
 from interfere.profiling.campaign_table import MAX_TAKEN
-from interfere.profiling.slices import side_slices
+from interfere.profiling.slices import EDGE_S, side_slices
 from interfere.profiling.workload_profiler import WorkerPool
 from interfere.profiling.workloads import find_workload
 from interfere.records import ActionKind, Device, Job, Limits, Snapshot
@@ -56,7 +56,8 @@ QUEUES, QUEUE_LENGTH = 20, 8  # random queues by target; services, and devices w
 METRICS = ("step_time_mean", "latency_p50", "latency_p99")
 SHARES = (0.25, 0.5)  # of the pairs, of the least predicted slowdown
 MODELS = "additive,gbdt"
-REQUESTS = 2_500  # beside a job by pair, and alone by service
+REQUESTS = 2_000  # at least: beside a job by pair, and alone by service
+MAX_TRIES = 8  # to have as many, where slices are disturbed
 SLICE_S = 0.5  # without a stop; slices of .12 s, as the table has, hide queues that grow
 
 
@@ -105,7 +106,10 @@ def recorded(table: Table, pairs: Iterable[Pair]) -> dict[Pair, float]:
 
 
 def run_on_core(pairs: Sequence[Pair], work: Path, report: Callable[[str], None]) -> dict[Pair, float]:
-    """Run each pair on one core, and return its p99 in times of that alone. Pairs in `work` are not run again."""
+    """Run each pair on one core, and return its p99 in times of that alone. Pairs in `work` are not run again.
+
+    A pair with fewer requests than `REQUESTS`, alone or beside the job, is left out.
+    """
     log = work / "latencies.jsonl"
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
     done = {(line["service"], line["neighbour"]): line for line in map(json.loads, lines)}
@@ -120,13 +124,13 @@ def run_on_core(pairs: Sequence[Pair], work: Path, report: Callable[[str], None]
                 alone, beside = _latencies(pool, missing[k], copies)
                 done[missing[k]] = {"service": service, "neighbour": neighbour, "alone": alone, "beside": beside}
                 file.write(json.dumps(done[missing[k]]) + "\n")
-                report(f"{service} beside {neighbour}: p99 of {len(beside)} requests {_p99(beside) * 1e3:.2f} ms")
+                report(f"{service} beside {neighbour}: {len(beside)} requests, {len(alone)} alone")
     alone_of = defaultdict[str, list[float]](list)
     for pair in pairs:
         alone_of[pair[0]] += done[pair]["alone"]
-    counts = [len(done[pair]["beside"]) for pair in pairs] + [len(each) for each in alone_of.values()]
-    report(f"requests: {sum(counts)}, of which by pair or service {min(counts)} to {max(counts)}")
-    return {pair: _p99(done[pair]["beside"]) / _p99(alone_of[pair[0]]) for pair in pairs}
+    told = [pair for pair in pairs if min(len(done[pair]["beside"]), len(alone_of[pair[0]])) >= REQUESTS]
+    report(f"{len(pairs) - len(told)} of {len(pairs)} pairs were disturbed too often to tell a p99")
+    return {pair: _p99(done[pair]["beside"]) / _p99(alone_of[pair[0]]) for pair in told}
 
 
 def _latencies(pool: WorkerPool, pair: Pair, copies: int) -> tuple[list[float], list[float]]:
@@ -134,10 +138,10 @@ def _latencies(pool: WorkerPool, pair: Pair, copies: int) -> tuple[list[float], 
 
     `copies` pairs of the same service share the requests alone.
     """
-    a_slice = SLICE_S * find_workload(pair[0]).requests_per_s
+    a_slice = (SLICE_S - EDGE_S) * find_workload(pair[0]).requests_per_s
     found: dict[bool, list[float]] = {True: [], False: []}
     wanted = {True: REQUESTS / copies, False: float(REQUESTS)}
-    for _ in range(3):  # disturbed slices are measured again
+    for _ in range(MAX_TRIES):  # disturbed slices are measured again
         slices = {alone: max(0, math.ceil((wanted[alone] - len(found[alone])) / a_slice)) for alone in found}
         rounds = [[frozenset({0})] * slices[True] + [frozenset({0, 1})] * slices[False]]
         if not rounds[0]:
