@@ -5,16 +5,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from interfere.client import PolicyClient
 from interfere.client.local_tokens import LocalToken
-from interfere.config import SHIPPED_MODEL, Settings
-from interfere.serving.calls.tokens import LocalTokens
-from interfere.serving.server import RunningServer, start_server
+from interfere.serving.server import RunningServer
 from tests.docs.picture import pictures
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,15 +28,6 @@ def example(language: str, mark: str) -> str:
     text = (ROOT / PAGES[language]).read_text(encoding="utf-8")
     (only_block,) = [block for block in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL) if mark in block]
     return str(only_block)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server of the shipped model, as `interfere serve` starts it after an installation."""
-    settings = Settings(model=SHIPPED_MODEL, work=tmp_path_factory.mktemp("readme"), port=0)
-    server = start_server(settings, LocalTokens())
-    yield server
-    server.stop()
 
 
 def run(command: list[str], cwd: Path, **variables: str) -> str:

@@ -5,17 +5,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from interfere.client import PolicyClient
 from interfere.client.local_tokens import LocalToken
-from interfere.config import SHIPPED_MODEL, Settings
 from interfere.records import ObservationResult
-from interfere.serving.calls.tokens import LocalTokens
-from interfere.serving.server import RunningServer, start_server
+from interfere.serving.server import RunningServer
 from tests.waiting import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,14 +24,6 @@ MAX_CODE_LINES = 126
 SHARED = {("1", job, "start_shared") for job in ("j1", "j2", "j3", "j5")} | {("1", "j4", "wait")}
 WITH_SERVER = SHARED | {("2", "j4", "wait"), ("3", "j4", "start_alone")}  # jobs end after every second round
 STARTED_WITHOUT_SERVER = {(r, f"j{k}", "start_alone") for k, r in enumerate("11335", start=1)}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    settings = Settings(model=SHIPPED_MODEL, work=tmp_path_factory.mktemp("loops"), port=0)
-    server = start_server(settings, LocalTokens())
-    yield server
-    server.stop()
 
 
 @pytest.fixture(scope="module", params=PROGRAMS)

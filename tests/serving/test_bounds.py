@@ -4,7 +4,6 @@ import json
 import re
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -39,7 +38,7 @@ from tests.serving.http2 import (
     send_call,
 )
 from tests.serving.test_server import metrics_page, scrape
-from tests.soak.processes import serving_with
+from tests.soak.processes import serve_command, serving_with
 from tests.waiting import PATIENCE_S, free_port, wait_until
 
 MATRIX = "/interfere.v1.PolicyService/PredictMatrix"
@@ -87,20 +86,10 @@ def test_answers_that_nobody_reads_are_few_and_end(
 def test_unread_answers_take_less_than_100_mb(model_folder: Path, tmp_path: Path) -> None:
     """The same in a server of its own, whose memory is nobody else's."""
     port = free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "interfere",
-        "serve",
-        "--insecure",
-        "--json",
-        "--port",
-        "0",
-        "--model",
-        str(model_folder),
-    ]
-    command += ["--work", str(tmp_path), "--metrics-port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    options = ("--model", str(model_folder), "--work", str(tmp_path), "--metrics-port", str(port))
+    with subprocess.Popen(
+        serve_command(*options), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             address = json.loads(process.stdout.readline())["address"]

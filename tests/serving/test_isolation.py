@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ from interfere.v1 import policy_pb2_grpc as rpc
 from interfere.wire.converter import to_proto
 from tests.models import DEVICE_TYPE, WORKLOADS
 from tests.serving.test_server import in_flight, metrics_page, scrape
+from tests.soak.processes import serve_command
 from tests.waiting import PATIENCE_S, free_port, wait_until
 
 HEALTH = health_pb2.HealthCheckRequest()
@@ -200,20 +200,9 @@ def test_malformed_bytes_are_one_counted_status_and_one_log_line(
 def test_a_signal_ends_the_process_soon_after_its_grace(model_folder: Path, tmp_path: Path, number: int) -> None:
     """The grace is a second, the decisions would take minutes; how soon after the grace is printed."""
     metrics_port = free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "interfere",
-        "serve",
-        "--insecure",
-        "--json",
-        "--port",
-        "0",
-        "--model",
-        str(model_folder),
-    ]
+    options = ("--model", str(model_folder), "--work", str(tmp_path), "--metrics-port", str(metrics_port))
     process = subprocess.Popen(
-        [*command, "--work", str(tmp_path), "--metrics-port", str(metrics_port)],
+        serve_command(*options),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

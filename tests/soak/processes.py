@@ -33,6 +33,11 @@ class Served:
         self.process.communicate()
 
 
+def serve_command(*options: str) -> list[str]:
+    """`interfere serve` on a free port, which prints a line of JSON with its address."""
+    return [sys.executable, "-m", "interfere", "serve", "--insecure", "--json", "--port", "0", *options]
+
+
 @contextmanager
 def serving(model: Path, store: StoreAddress, work: Path | None = None) -> Iterator[Served]:
     """Started by the command line; killed at the end."""
@@ -51,9 +56,9 @@ def serving(model: Path, store: StoreAddress, work: Path | None = None) -> Itera
 def serving_with(folder: Path, **settings: object) -> Iterator[Served]:
     """A server with any settings, its log in `folder`; ended by SIGTERM, with status 0."""
     given = {f"INTERFERE_{name.upper()}": str(value) for name, value in settings.items()}
-    command = [sys.executable, "-m", "interfere", "serve", "--insecure", "--json", "--port", "0", "--work", str(folder)]
+    command, environment = serve_command("--work", str(folder)), {**os.environ, **given}
     with (folder / "server.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, **given})
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, (folder / "server.log").read_text()
@@ -72,18 +77,7 @@ def start(model: Path, store: StoreAddress, work: Path | None = None) -> subproc
     held = {"INTERFERE_STORE" if isinstance(store, Path) else "INTERFERE_DATABASE": str(store)}
     folder = {} if work is None else {"INTERFERE_WORK": str(work)}
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "interfere",
-            "serve",
-            "--insecure",
-            "--model",
-            str(model),
-            "--port",
-            "0",
-            "--json",
-        ],
+        serve_command("--model", str(model)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

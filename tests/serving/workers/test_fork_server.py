@@ -24,6 +24,7 @@ from interfere.v1 import policy_pb2_grpc as rpc
 from interfere.wire.converter import to_proto
 from tests.serving.test_isolation import HARDEST, hard_snapshot
 from tests.serving.workers.test_pool import cpu_s, is_running, snapshot, wait_ready, workers_of
+from tests.soak.processes import serve_command
 from tests.waiting import PATIENCE_S, wait_until
 
 
@@ -124,20 +125,8 @@ def test_the_settings_of_the_allocator_hold_in_forked_processes() -> None:
 @pytest.fixture
 def process(model_folder: Path, tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     """`interfere serve` in a process of its own, and its address."""
-    command = [
-        sys.executable,
-        "-m",
-        "interfere",
-        "serve",
-        "--insecure",
-        "--json",
-        "--port",
-        "0",
-        "--model",
-        str(model_folder),
-    ]
     process = subprocess.Popen(
-        [*command, "--work", str(tmp_path)],
+        serve_command("--model", str(model_folder), "--work", str(tmp_path)),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
