@@ -180,9 +180,6 @@ class NuisanceEffects:
         return NuisanceEffect(mean, variance)
 
 
-NO_NUISANCES = NuisanceEffects()
-
-
 @dataclass(frozen=True, slots=True)
 class ReporterRecord:
     """How far the windows of one reporter were believed; the sums decay."""
