@@ -9,16 +9,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def pip(python: Path | str, *arguments: str) -> None:
-    """Run pip of an interpreter; fail with what it printed."""
-    done = subprocess.run(
-        [str(python), "-m", "pip", "--disable-pip-version-check", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=1500,
-    )
+def pip(python: Path | str, *arguments: str) -> str:
+    """Run pip on an interpreter's packages, and return what it printed; fail where pip does."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1500)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,7 @@ with PolicyClient(sys.argv[1]) as client:
     print(len(plan.actions), plan.status)
 """
 IMAGE = ROOT / "deploy" / "image"
+INSTALL = ("install", "--quiet", "--no-compile")  # a module is compiled when it is first imported
 HEAVY = {"torch", "mlflow", "lightgbm", "pandas", "pyarrow"}
 
 
@@ -43,22 +44,28 @@ def pythons() -> list[str]:
     return [found[version] for version in sorted(found)]
 
 
+def new_environment(python: str, folder: Path) -> Path:
+    """Make a virtual environment without packages; return the folder of its programs. The pip of the tests fills it."""
+    subprocess.run([python, "-m", "venv", "--without-pip", str(folder)], check=True)
+    return folder / "bin"
+
+
 def environment(python: str, folder: Path, wheel: Path, extra: str) -> Path:
     """Make a virtual environment with the wheel; return the folder of its programs."""
-    subprocess.run([python, "-m", "venv", str(folder)], check=True)
+    programs = new_environment(python, folder)
     requirement = f"interfere-gpu{extra} @ {wheel.as_uri()}"
-    pip(folder / "bin" / "python", "install", "--quiet", "--constraint", str(ROOT / "constraints.txt"), requirement)
-    return folder / "bin"
+    pip(programs / "python", *INSTALL, "--constraint", str(ROOT / "constraints.txt"), requirement)
+    return programs
 
 
 def locked_environment(python: str, folder: Path, wheel: Path) -> Path:
     """Make a virtual environment as the image's build does; return the folder of its programs."""
-    subprocess.run([python, "-m", "venv", str(folder)], check=True)
+    programs = new_environment(python, folder)
     hashed = ("--require-hashes", "--only-binary=:all:", "-r", str(IMAGE / "requirements.lock"))
-    pip(folder / "bin" / "python", "install", "--quiet", *hashed)
-    pip(folder / "bin" / "python", "install", "--quiet", "--no-deps", str(wheel))
-    pip(folder / "bin" / "python", "check")
-    return folder / "bin"
+    pip(programs / "python", *INSTALL, *hashed)
+    pip(programs / "python", *INSTALL, "--no-deps", str(wheel))
+    pip(programs / "python", "check")
+    return programs
 
 
 def run(*command: str | Path, folder: Path) -> str:
@@ -93,15 +100,14 @@ def test_a_client_of_the_bare_install_plans_with_a_server_of_the_serving_one(
 def test_the_locked_files_serve_and_are_told_in_a_bill_of_materials(wheel: Path, tmp_path: Path) -> None:
     serving = locked_environment(sys.executable, tmp_path / "serving", wheel)
     plan_with(serving, serving, tmp_path)
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "build")], check=True)
-    tools = tmp_path / "build" / "bin"
-    pip(tools / "python", "install", "--quiet", "--require-hashes", "-r", str(IMAGE / "build.lock"))
+    tools = new_environment(sys.executable, tmp_path / "build")
+    pip(tools / "python", *INSTALL, "--require-hashes", "-r", str(IMAGE / "build.lock"))
     told = tmp_path / "sbom.json"  # the tool validates it against the schema of CycloneDX before it writes it
     options = ("--validate", "--pyproject", str(ROOT / "pyproject.toml"), "--output-file", str(told))
     run(tools / "cyclonedx-py", "environment", *options, serving / "python", folder=tmp_path)
     document = json.loads(told.read_text())
     assert (document["bomFormat"], document["metadata"]["component"]["name"]) == ("CycloneDX", "interfere-gpu")
-    listed = json.loads(run(serving / "python", "-m", "pip", "list", "--format", "json", folder=tmp_path))
+    listed = json.loads(pip(serving / "python", "list", "--format", "json"))
     installed = {(row["name"].lower(), row["version"]) for row in listed if row["name"] != "interfere-gpu"}
     assert {(part["name"].lower(), part["version"]) for part in document["components"]} == installed
 
@@ -109,7 +115,7 @@ def test_the_locked_files_serve_and_are_told_in_a_bill_of_materials(wheel: Path,
 def plan_with(client: Path, serving: Path, tmp_path: Path) -> None:
     """A server of one environment starts, with nothing heavy installed, and a client of the other plans with it."""
     assert run(client / "interfere", "--version", folder=tmp_path).startswith("interfere ")
-    listed = json.loads(run(serving / "python", "-m", "pip", "list", "--format", "json", folder=tmp_path))
+    listed = json.loads(pip(serving / "python", "list", "--format", "json"))
     assert not HEAVY & {row["name"].lower() for row in listed}
     server = subprocess.Popen(
         [serving / "interfere", "serve", "--port", "0", "--json", "--store", str(tmp_path / "store.db")],
