@@ -1,4 +1,4 @@
-"""The worker processes of a measurement, each with a workload, and the controller's handle of a worker.
+"""The worker processes of a measurement, each with a workload, and the controller's handles by which it runs them.
 
 `python -P -m interfere.profiling.worker FLAGS_FD PIPE_FD,CORE,YIELDS,RANK,MEETING=NAME...` starts them. It imports the
 heavy libraries once and forks a child for each workload. A child builds its workload, waits for commands on its pipe,
@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -34,6 +35,8 @@ ANSWER_TIMEOUT_S = 60.0
 WARM_STEPS, WARM_S = 3, 0.25
 MAX_WARM_STEPS = 1_000
 ORPHAN_CHECK_S = 0.25
+POLL_S = 0.004
+MAX_RUN_S = 10.0  # after which a job that made too few steps is stopped
 WAKE_UP_S = 2e-4  # of an idle core: the timer slack of 50 us (prctl(2), PR_SET_TIMERSLACK), and the switch
 
 
@@ -167,6 +170,37 @@ class WorkerHandle:
             f"the process of workload {self.name} ended by itself",
             remedy=f"it ran out of memory or crashed: see {self.log}",
         )
+
+
+def run_loops(
+    jobs: Sequence[Sequence[WorkerHandle]], counted: Sequence[Sequence[WorkerHandle]], seconds: float, *, min_steps: int
+) -> tuple[float, float]:
+    """Run the loops of some jobs for a while, and until each job in `counted` has made `min_steps` steps.
+
+    A job is its ranks. Return when the loops began and ended; after `MAX_RUN_S` they end with fewer steps.
+    """
+    first_ranks = [ranks[0] for ranks in counted]
+    workers = [rank for ranks in jobs for rank in ranks]
+    steps_before = [worker.steps for worker in first_ranks]
+    for worker in workers:
+        worker.let_run()
+    for worker in workers:
+        worker.send(WorkerCommand.RUN)
+    start_s = now_s = time.monotonic()
+    while now_s - start_s < MAX_RUN_S:
+        time.sleep(max(POLL_S, start_s + seconds - now_s))
+        now_s = time.monotonic()
+        steps = [worker.steps - before for worker, before in zip(first_ranks, steps_before, strict=True)]
+        if now_s - start_s >= seconds and min(steps) >= min_steps:
+            break
+        for worker in workers:
+            if worker.pipe.poll(0):  # the workload raised, or its process ended
+                worker.receive()
+    for worker in workers:
+        worker.ask_to_stop()
+    for worker in workers:
+        worker.receive()
+    return start_s, now_s
 
 
 class Meeting:

@@ -45,7 +45,7 @@ from interfere.profiling.slices import (
     usual_clock_s,
 )
 from interfere.profiling.trace import Trace, busy_and_idle_durations
-from interfere.profiling.worker import SharedState, WorkerCommand, WorkerHandle, WorkerSlot
+from interfere.profiling.worker import MAX_RUN_S, SharedState, WorkerCommand, WorkerHandle, WorkerSlot, run_loops
 from interfere.records import BlockRequest, JobProfile, KernelStat, MeasuredBlock, SoloMeasurement, WorkloadGroup
 from interfere.records.checks import check
 from interfere.sharing_modes import CPU_MODES, DEFAULT_MODE, set_sharing_mode
@@ -53,8 +53,6 @@ from interfere.sharing_modes import CPU_MODES, DEFAULT_MODE, set_sharing_mode
 START_TIMEOUT_S, END_TIMEOUT_S = 180.0, 5.0
 WORKER_BYTES = 150 << 20  # measured: a built-in keeps 20-140 MB of its own; the imports are shared by all
 THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-POLL_S = 0.004
-MAX_SLICE_S = 10.0  # a slice in which a job made too few steps ends here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +210,8 @@ class WorkerPool:
                 break
             chosen = [jobs[k] for k in sorted(running)]
             important = chosen[:1] if self.layout.ordered else chosen  # the other may wait all the time
-            start_s, end_s = _run_slice(chosen, important, alone_s * max(1.0, len(chosen) / 2))
+            seconds = alone_s * max(1.0, len(chosen) / 2)
+            start_s, end_s = run_loops(chosen, important, seconds, min_steps=MIN_SLICE_STEPS)
             before_s, clocks_s = clocks_s, self._measure_clocks(jobs)
             clocks = tuple((_slowest(before_s, ranks), _slowest(clocks_s, ranks)) for ranks in jobs)
             slices.append(Slice(running=running, start_s=start_s, end_s=end_s, clocks=clocks))
@@ -246,37 +245,6 @@ def _recording(name: str, ranks: Sequence[WorkerHandle]) -> Recording:
         for trace, requests in (rank.collect(),)
     )
     return replace(first, further_ranks=tuple(others))
-
-
-def _run_slice(
-    jobs: Sequence[Sequence[WorkerHandle]], counted: Sequence[Sequence[WorkerHandle]], seconds: float
-) -> tuple[float, float]:
-    """Run the loops of some jobs for a while, and until all jobs in `counted` have made enough steps.
-
-    Return when the slice began and ended.
-    """
-    first_ranks = [ranks[0] for ranks in counted]
-    workers = [rank for ranks in jobs for rank in ranks]
-    steps_before = [worker.steps for worker in first_ranks]
-    for worker in workers:
-        worker.let_run()
-    for worker in workers:
-        worker.send(WorkerCommand.RUN)
-    start_s = now_s = time.monotonic()
-    while now_s - start_s < MAX_SLICE_S:
-        time.sleep(max(POLL_S, start_s + seconds - now_s))
-        now_s = time.monotonic()
-        steps = [worker.steps - before for worker, before in zip(first_ranks, steps_before, strict=True)]
-        if now_s - start_s >= seconds and min(steps) >= MIN_SLICE_STEPS:
-            break
-        for worker in workers:
-            if worker.pipe.poll(0):  # the workload raised, or its process ended
-                worker.receive()
-    for worker in workers:
-        worker.ask_to_stop()
-    for worker in workers:
-        worker.receive()
-    return start_s, now_s
 
 
 def _check_free_memory(workloads: int) -> None:
@@ -319,7 +287,7 @@ class WorkloadProfiler:
         if not counted.steps:
             raise UnfitError(
                 f"a step of workload {workload} takes too long",
-                value=f"fewer than two within {MAX_SLICE_S:g} s",
+                value=f"fewer than two within {MAX_RUN_S:g} s",
                 remedy="make one step smaller: a part of an epoch, a few requests",
             )
         ((first_rank, *_),) = self.pool.group_workers((workload,))
