@@ -16,7 +16,7 @@ from tests.docs.architecture_page import ROOT
 from tests.docs.test_commands import find_command
 
 MOST_WORDS = {"README.md": 900, "docs/results.md": 2500, "docs/results-more.md": 2500, "CHANGELOG.md": 400}
-PAGES = ("docs/results.md", "docs/results-more.md")
+PAGES = ("docs/results.md", "docs/results-more.md", "docs/real-jobs.md")
 RUNS: dict[str, dict[str, Any]] = tomllib.loads((ROOT / "docs" / "results.toml").read_text(encoding="utf-8"))
 FIGURE = re.compile(r"\d*\.\d+|\d[\d,]* ?(?:%|×|ms|µs|s\b|h\b)")
 
