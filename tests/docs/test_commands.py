@@ -35,6 +35,7 @@ PAGES = (
     "docs/faq.md",
     "docs/release.md",
     "docs/index.md",
+    "docs/real-jobs.md",
     "examples/scheduler_loop/README.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
