@@ -120,6 +120,8 @@ class PlanningContext:
 
     def with_snapshot(self, snapshot: Snapshot) -> "PlanningContext":
         """Return this context with another snapshot of the whole scope."""
+        if snapshot is self.snapshot and not self.other_device_types:
+            return self
         return replace(self, snapshot=snapshot, other_device_types=())
 
     def in_canonical_order(self) -> "PlanningContext":

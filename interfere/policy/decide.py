@@ -51,7 +51,7 @@ from interfere.policy.schedule.sizes import choose_sizes, stop_actions
 from interfere.policy.slowdowns import predicted_slowdowns
 from interfere.policy.solve.planner import plan_pending_jobs
 from interfere.policy.validate import validate_clock, validate_snapshot
-from interfere.records import Action, ActionKind, Job, Plan, Promise, Rule, RuleKind, ScopeLedger, Snapshot
+from interfere.records import Action, ActionKind, Job, Plan, Promise, Rule, RuleKind, ScopeLedger
 from interfere.time_budget import TimeBudget
 
 
@@ -101,8 +101,8 @@ def decide(
     declined_jobs = infeasible.declined_jobs(promises.kept_jobs)
     unpromised = _plan_around_deadlines(context, ledger, promises, deadlines, overuse, declined_jobs, sized.resized)
     # 9. Start probes, and migrate residents where that gains.
-    unpromised_context = context.subproblem(unpromised.snapshot)
-    new_plan = with_migrations(with_probes(unpromised.plan, unpromised_context, promises.kept), unpromised_context)
+    probed = with_probes(unpromised.plan, unpromised.context, promises.kept)
+    new_plan = with_migrations(probed, unpromised.context)
     new_plan = replace(new_plan, actions=(*new_plan.actions, *stop_actions(sized.resized, context)))
     # 10. Attach grants and expiry times.
     new_plan = _with_expiry(replace(new_plan, actions=with_grants(new_plan.actions, context)), context)
@@ -165,8 +165,8 @@ class _UnpromisedPlan:
     """A plan for the jobs and devices that no promise refers to."""
 
     plan: Plan
-    snapshot: Snapshot  # the subproblem that the plan solves
-    held_back: dict[str, Rule]  # pending jobs left out of the snapshot, by id, with the rule that holds each back
+    context: PlanningContext  # the subproblem that the plan solves
+    held_back: dict[str, Rule]  # pending jobs left out of the subproblem, by id, with the rule that holds each back
     timed: TimedPlan  # the same plan with the entries that the ledger stores
 
 
@@ -191,17 +191,18 @@ def _plan_around_deadlines(
     changing = overuse.ending_devices.union(device.id for name in resized for device in context.resident_devices[name])
     snapshot = remaining_snapshot(snapshot, declined_jobs, changing)
     while True:
+        unpromised = context.subproblem(snapshot)
         if snapshot.devices:
-            plan = plan_pending_jobs(context.subproblem(snapshot))
+            plan = plan_pending_jobs(unpromised)
         else:
             plan = all_waiting([job.id for job in snapshot.pending], context, _no_device_rule(overuse))
-        timed = plan_over_time(plan, context.subproblem(snapshot), ledger)
+        timed = plan_over_time(plan, unpromised, ledger)
         plan = timed.plan
         breaking = starts_breaking_deadlines(plan, context, accepted_jobs, promised_starts)
         if not breaking:
             end_promises = forget_promises((*ledger.end_promises, *timed.end_promises), context)
             timed = replace(timed, end_promises=tuple({each.job_id: each for each in end_promises}.values()))
-            return _UnpromisedPlan(plan=plan, snapshot=snapshot, held_back=held_back, timed=timed)
+            return _UnpromisedPlan(plan=plan, context=unpromised, held_back=held_back, timed=timed)
         held_back |= breaking
         snapshot = remaining_snapshot(snapshot, breaking, ())
 

@@ -25,6 +25,10 @@ class DeviceClass:
     power_w: float = 0.0
     seats: int = DEFAULT_SEATS  # jobs that may share a device
 
+    def __hash__(self) -> int:
+        """Hash the facts in which classes usually differ; each stage looks up the class of every device."""
+        return hash((self.type, self.pool, self.open_s))
+
     @classmethod
     def of(cls, device: Device, now_s: float = NAN) -> "DeviceClass":
         """Return the class of a device at a time; the device must state a sharing mode (`PlanningContext` sets it)."""
@@ -88,7 +92,9 @@ def with_seats(snapshot: Snapshot) -> Snapshot:
     granting = {
         device.id: seats
         for device in snapshot.devices
-        if device.seats is None and (seats := seats_of_grants(device)) not in (None, DEFAULT_SEATS)
+        if device.seats is None
+        and device.granule_bytes >= 0
+        and (seats := seats_of_grants(device)) not in (None, DEFAULT_SEATS)
     }
     if not granting:
         return snapshot

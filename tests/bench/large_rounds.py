@@ -162,7 +162,7 @@ def profiled(case: str, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(store_address(str(Path(folder) / "store.db")))
         core = PolicyCore(model=model, store=store, metrics=Metrics(), time_budget_s=1.0)
-        servicer, profile, sent = PolicyServicer(core), cProfile.Profile(), SentSnapshots()
+        servicer, profile, sent = PolicyServicer(core), cProfile.Profile(time.process_time), SentSnapshots()
         cluster = Cluster(case, model.manifest.workloads)
         cluster.promise_ends(store)
         for k in range(rounds + 1):

@@ -46,7 +46,7 @@ def company_lengths(
     objective of time reads them.
     """
     residents = [job for device in snapshot.devices for job in device.residents]
-    ends_s = [job.deadline_s for job in (*snapshot.pending, *residents) if not math.isnan(job.deadline_s)]
+    ends_s = [job.deadline_s for job in (*snapshot.pending, *residents) if job.deadline_s >= 0]
     objective = objective_of(snapshot)
     is_read = bool(objective.required_fields) or objective.deadline_miss_price > 0 or custom_objective is not None
     if not ends_s or (is_read and not rules_only) or snapshot.limits.guest_ends_first or math.isnan(snapshot.now_s):

@@ -250,6 +250,8 @@ def renew_promises(kept: Sequence[Promise], plan: Plan, context: PlanningContext
 
 def _leaves_device(job_id: str, context: PlanningContext) -> str:
     """Return the id of the device that a resident leaves; empty for a pending job."""
+    if job_id in context.pending:
+        return ""
     devices = context.resident_devices.get(job_id)
     return devices[-1].id if devices else ""
 
