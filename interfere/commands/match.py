@@ -92,7 +92,7 @@ def _workloads(snapshot: "Snapshot") -> dict[str, str]:
 
 def _table(snapshot: "Snapshot", plan: "Plan") -> Table:
     """Return a table with one line per job; what is the same for every shared device is left to --json."""
-    workloads = _workloads(snapshot)
+    workloads, deadlines_s = _workloads(snapshot), {job.id: job.deadline_s for job in snapshot.pending}
     waiting = f" and {plan.greedy_waiting} waiting" if plan.greedy_waiting else ""
     cost = f"cost {plan.objective_value:.3f} (greedy {plan.greedy_cost:.3f}{waiting})"
     title = f"decision {plan.decision_id}: {cost}, {plan.status.lower()}, model {plan.model_version}"
@@ -102,7 +102,9 @@ def _table(snapshot: "Snapshot", plan: "Plan") -> Table:
         has_interval = action.partner_id and not math.isnan(action.slowdown_lower)
         interval = f"{action.slowdown_lower:.2f} – {action.slowdown_upper:.2f}" if has_interval else ""
         job = f"{action.job_id} {workloads[action.job_id]}"
-        rows.append((job, _decision(action, workloads), slowdown, interval))
+        late_s = action.planned_end_s - deadlines_s.get(action.job_id, math.nan)
+        late = f"; planned to end {late_s:.0f} s past its deadline" if late_s >= 1.0 else ""
+        rows.append((job, _decision(action, workloads) + late, slowdown, interval))
     return text_table(title, ("job", "decision", "slowdown", "interval"), rows)
 
 

@@ -131,12 +131,32 @@ def test_match_tells_what_becomes_of_deadlines(served: dict[str, Any], folder: P
     }
     shown = interfere("match", "-", "--target", served["address"], stdin=json.dumps(snapshot), cwd=folder)
     assert shown.returncode == 0
-    rows = shown.stdout.splitlines()
-    (heading,) = (row for row in rows if row.startswith("job "))
-    begin, end = heading.index("decision"), heading.index("slowdown")
-    decisions = " ".join(" ".join(row[begin:end].strip() for row in rows).split())
+    decisions = decisions_of(shown.stdout)
     assert late in decisions
     assert "deadline accepted" in decisions
+
+
+def test_match_tells_which_deadline_the_plan_misses(served: dict[str, Any], folder: Path) -> None:
+    """Each of two jobs of 600 s could meet its deadline, and only one of them does."""
+    jobs = [{"id": "first", "deadline_s": 800}, {"id": "second", "deadline_s": 700}]
+    snapshot = {
+        "pending": [{"workload": "gemm", "remaining_s": 600} | job for job in jobs],
+        "scope": "late",
+        "now_s": 5,
+        "devices": [{"id": "d", "type": DEVICE_TYPE}],
+        "limits": {"allowed": ["wait", "start_alone"], "promise_deadlines": False},
+    }
+    shown = interfere("match", "-", "--target", served["address"], stdin=json.dumps(snapshot), cwd=folder)
+    assert shown.returncode == 0
+    assert decisions_of(shown.stdout).count("past its deadline") == 1
+
+
+def decisions_of(shown: str) -> str:
+    """The column of decisions of the table that `match` shows, in one line."""
+    rows = shown.splitlines()
+    (heading,) = (row for row in rows if row.startswith("job "))
+    begin, end = heading.index("decision"), heading.index("slowdown")
+    return " ".join(" ".join(row[begin:end].strip() for row in rows).split())
 
 
 def test_match_example_is_built_from_the_model_and_can_be_sent_again(served: dict[str, Any], folder: Path) -> None:
