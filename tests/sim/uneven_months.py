@@ -6,7 +6,7 @@ log-Gaussian intensity whose logarithm is correlated over days, sessions of user
 last for days, and weeks of different levels with a weekly and a daily rhythm.
 
 The form and the constants of the interval over loads were chosen on `CHOSEN_ON`, half of `PROCESSES` and `OTHERS`. The
-other half and `FURTHER` judge it. All have other parameters.
+other half and `FURTHER` judge it. All have other parameters; "bursts of days" were then lower, .65 above .75.
 """
 
 from collections.abc import Callable
