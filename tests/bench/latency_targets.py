@@ -10,7 +10,7 @@ server decides held-out pairs. A target is a multiple of the p99 alone. Two plan
 Then the held-out pairs run on one core: requests arrive in an open loop, alone and beside the job. A target is broken
 where the p99 beside the job exceeds it. With `--recorded` the two campaigns of the table say what happened instead.
 
-`python -m tests.bench.latency_targets [--work DIR] [--recorded] [--folds 0,1,2]` prints, by target, how many pairs
+`python -m tests.bench.latency_targets [--recorded] [--minutes 15] [--folds 0,1,2]` prints, by target, how many pairs
 share and how many of these break the target: where a server is asked pair by pair, and for random queues of eight
 services beside eight running jobs. For equal numbers of pairs, all are ranked by the predicted median of a metric: as
 many of the least as the p99 shares pair by pair, and the first quarter and half.
@@ -21,6 +21,7 @@ import json
 import math
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -56,7 +57,8 @@ QUEUES, QUEUE_LENGTH = 20, 8  # random queues by target; services, and devices w
 METRICS = ("step_time_mean", "latency_p50", "latency_p99")
 SHARES = (0.25, 0.5)  # of the pairs, of the least predicted slowdown
 MODELS = "additive,gbdt"
-REQUESTS = 2_000  # at least: beside a job by pair, and alone by service
+REQUESTS = 2_000  # beside a job by pair at least, and alone by service where all pairs of the service run
+ALONE_REQUESTS = 500  # alone by service at least
 MAX_TRIES = 8  # to have as many, where slices are disturbed
 SLICE_S = 0.5  # without a stop; slices of .12 s, as the table has, hide queues that grow
 
@@ -105,20 +107,23 @@ def recorded(table: Table, pairs: Iterable[Pair]) -> dict[Pair, float]:
     return {pair: math.exp(np.mean(logs[pair])) for pair in pairs if pair in logs}
 
 
-def run_on_core(pairs: Sequence[Pair], work: Path, report: Callable[[str], None]) -> dict[Pair, float]:
+def run_on_core(pairs: Sequence[Pair], work: Path, report: Callable[[str], None], limit_s: float) -> dict[Pair, float]:
     """Run each pair on one core, and return its p99 in times of that alone. Pairs in `work` are not run again.
 
-    A pair with fewer requests than `REQUESTS`, alone or beside the job, is left out.
+    Pairs run in random order; after `limit_s` no further one does. A pair with too few requests, alone or beside the
+    job, is left out.
     """
     log = work / "latencies.jsonl"
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
     done = {(line["service"], line["neighbour"]): line for line in map(json.loads, lines)}
-    missing = [pair for pair in pairs if pair not in done]
-    if missing:
+    missing, begin_s = [pair for pair in pairs if pair not in done], time.monotonic()
+    if missing and limit_s:
         names = sorted({name for pair in missing for name in pair})
         layout = affinity.choose_layout(SharingMode.TIMESLICE, None)
         with WorkerPool(names, groups=missing, layout=layout, log=work / "workers.log") as pool, log.open("a") as file:
             for k in np.random.default_rng(0).permutation(len(missing)).tolist():
+                if time.monotonic() - begin_s > limit_s:
+                    break
                 service, neighbour = missing[k]
                 copies = sum(service == other for other, _ in missing)
                 alone, beside = _latencies(pool, missing[k], copies)
@@ -126,10 +131,15 @@ def run_on_core(pairs: Sequence[Pair], work: Path, report: Callable[[str], None]
                 file.write(json.dumps(done[missing[k]]) + "\n")
                 report(f"{service} beside {neighbour}: {len(beside)} requests, {len(alone)} alone")
     alone_of = defaultdict[str, list[float]](list)
-    for pair in pairs:
+    for pair in done:
         alone_of[pair[0]] += done[pair]["alone"]
-    told = [pair for pair in pairs if min(len(done[pair]["beside"]), len(alone_of[pair[0]])) >= REQUESTS]
-    report(f"{len(pairs) - len(told)} of {len(pairs)} pairs were disturbed too often to tell a p99")
+    told = [
+        (service, neighbour)
+        for (service, neighbour), line in done.items()
+        if len(line["beside"]) >= REQUESTS and len(alone_of[service]) >= ALONE_REQUESTS
+    ]
+    report(f"of {len(pairs)} pairs {len(done)} ran, {len(done) - len(told)} of them disturbed too often to tell a p99")
+    report(f"requests alone by service: {min(len(alone_of[service]) for service, _ in told)} at least")
     return {pair: _p99(done[pair]["beside"]) / _p99(alone_of[pair[0]]) for pair in told}
 
 
@@ -240,6 +250,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--work", type=Path, help="keeps the models and the runs; a temporary folder otherwise")
     parser.add_argument("--recorded", action="store_true", help="let the table say what happened; nothing is run")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no further pair of a fold runs after that")
     parser.add_argument("--folds", default="0", help="which thirds of the pairs are held out, one after the other")
     options = parser.parse_args(arguments)
     counts = defaultdict[Case, list[int]](lambda: [0, 0])
@@ -253,7 +264,9 @@ def main(arguments: Sequence[str]) -> None:
             pairs = held_out_pairs(table, fold)
             print(f"fold {fold}: {len(pairs)} pairs held out", flush=True)
             model = trained_folder(table, pairs, work, print)
-            ratio = recorded(table, pairs) if options.recorded else run_on_core(pairs, work, print)
+            ratio = (
+                recorded(table, pairs) if options.recorded else run_on_core(pairs, work, print, 60 * options.minutes)
+            )
             total += len(ratio)
             for target in TARGETS:
                 kept[target] += sum(each <= target for each in ratio.values())
