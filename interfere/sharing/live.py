@@ -17,19 +17,27 @@ turn takes 11 µs, PyTorch takes 1 to 5 µs to hand a call to Python, and 20 to 
 
 import atexit
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from interfere import progress
-from interfere.sharing.device_turns import DEFAULT_DEVICE, DEVICE_VARIABLE, PRIORITY_VARIABLE, DeviceMember, device_file
+from interfere.sharing.device_turns import (
+    DEFAULT_DEVICE,
+    DEVICE_VARIABLE,
+    LIVE_SCHEDULER,
+    PRIORITY_VARIABLE,
+    DeviceMember,
+    device_file,
+)
 from interfere.sharing.executed_job import NS, WARM_UP_ROUNDS, find_segment_starts, in_segments
 from interfere.sharing.operator_interception import InterceptedCalls, identity_of, intercepted_operators
-from interfere.timeline.priority_scheduler import FillingRule, PriorityGapFillingScheduler
+from interfere.timeline.priority_scheduler import PriorityGapFillingScheduler
 from interfere.timeline.timelines import (
     MIN_KERNEL_S,
     KernelIdentity,
@@ -45,6 +53,7 @@ MEASURED_ROUNDS = 10  # as many as FIKIT measures (Wu 2023)
 # Of a job that is intercepted by its calls. A turn costs .1 % of such a segment. A shorter gap is not worth two turns:
 # a low job takes 30 to 70 µs to begin and end an operator.
 SEGMENT_OF_CALLS_S, GAP_OF_CALLS_S = 0.01, 2e-4
+LOW_NICE = 19  # the lowest: sched(7)
 Item = TypeVar("Item")
 
 
@@ -63,7 +72,7 @@ class Session:
         self,
         priority: str | int,
         device: str | Path = DEFAULT_DEVICE,
-        scheduler: PriorityGapFillingScheduler = PriorityGapFillingScheduler(rule=FillingRule.BUDGET),  # noqa: B008
+        scheduler: PriorityGapFillingScheduler = LIVE_SCHEDULER,
         *,
         measured_rounds: int = MEASURED_ROUNDS,
     ) -> None:
@@ -91,6 +100,8 @@ class Session:
 
     def __enter__(self) -> Self:
         self._context.enter_context(self.member)
+        if not self.member.priority:
+            self._context.enter_context(_host_yields())
         operators = intercepted_operators(self._before_operator, self._after_operator)
         self._context.enter_context(operators if self._calls is None else self._calls)
         return self
@@ -222,6 +233,20 @@ class Session:
 
     def _recorded(self, *, gap_s: float) -> TimelineKernel:
         return TimelineKernel(identity=self._key[0], duration_s=max(self._run_s, MIN_KERNEL_S), gap_s=gap_s)
+
+
+@contextmanager
+def _host_yields() -> Iterator[None]:
+    """Let this thread run at nice 19: between its turns the host of a low job delays nobody on its core, either.
+
+    Who may not raise a priority stays there.
+    """
+    thread = threading.get_native_id()
+    before = os.getpriority(os.PRIO_PROCESS, thread)
+    os.setpriority(os.PRIO_PROCESS, thread, max(before, LOW_NICE))
+    yield
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, thread, before)
 
 
 joined: list[Session] = []  # by the environment; one at most

@@ -5,7 +5,8 @@ random order. The time of the high job is the wall time of its steps, its own wa
 round, and intervals are those of the mean of log ratios over rounds (Student's t, 95 %).
 
 Arms: alone; alone in turns (what interception and turns cost); beside the low job under SCHED_IDLE, at nice 19, in the
-time slices of the scheduler; one queue (turns without priorities); priority without prediction; and gap filling.
+time slices of the scheduler; one queue (turns without priorities); priority without prediction; and gap filling. The
+host of a low job in turns is at nice 19, as its session puts it.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -31,8 +32,9 @@ from interfere.profiling.affinity import allowed_cores, avoid_cores, pick_core, 
 from interfere.profiling.workloads import find_workload
 from interfere.reports.document import Column, table_of
 from interfere.reports.numbers import COUNT, TIMES, percent
-from interfere.sharing.device_turns import DeviceMember, Priority
-from interfere.timeline.priority_scheduler import FillingRule, PriorityGapFillingScheduler
+from interfere.sharing.device_turns import LIVE_SCHEDULER, DeviceMember, Priority
+from interfere.sharing.live import LOW_NICE
+from interfere.timeline.priority_scheduler import FillingRule
 from tests.bench.test_sharing import not_intercepted
 
 HIGHS = ("resnet-input", "bert-serve", "gpt-decode", "dlrm-train", "vae-train", "rl-rollout")
@@ -55,17 +57,16 @@ class Arm:
 
 ALONE, TURNS = Arm(name="alone", low_runs=False), Arm(name="alone, turns", low_runs=False, rule=FillingRule.BUDGET)
 IDLE, SLICES = Arm(name="SCHED_IDLE", low_idle=True), Arm(name="time slices")
-FILLING = Arm(name="filling", rule=FillingRule.BUDGET)
+FILLING = Arm(name="filling", rule=FillingRule.BUDGET, low_nice=LOW_NICE)
 ARMS = (
     ALONE,
     TURNS,
     IDLE,
-    Arm(name="nice 19", low_nice=19),
+    Arm(name="nice 19", low_nice=LOW_NICE),
     SLICES,
     Arm(name="one queue", rule=FillingRule.ANY, low_priority=Priority.HIGH),
-    Arm(name="priority, no prediction", rule=FillingRule.ANY),
+    Arm(name="priority, no prediction", rule=FillingRule.ANY, low_nice=LOW_NICE),
     FILLING,
-    Arm(name="filling, host idle", rule=FillingRule.BUDGET, low_idle=True),
 )
 
 
@@ -109,7 +110,7 @@ def serve_job(name: str, priority: Priority, core: int, folder: Path, orders: Co
             with _scheduled(order), nullcontext() if order.arm.rule else not_intercepted():
                 if order.arm.rule:
                     in_turns = order.arm.low_priority if order.is_low else Priority.HIGH
-                    planner = PriorityGapFillingScheduler(rule=order.arm.rule)
+                    planner = replace(LIVE_SCHEDULER, rule=order.arm.rule)
                     session.member = DeviceMember(order.device, in_turns, planner)
                 orders.send("begun")
                 times_s, end_s = list[float](), time.monotonic() + order.seconds
@@ -131,16 +132,14 @@ def serve_job(name: str, priority: Priority, core: int, folder: Path, orders: Co
 @contextmanager
 def _scheduled(order: Order) -> Iterator[None]:
     """Run the low job of an arm as the arm says."""
-    policy, nice = os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0)
+    policy = os.sched_getscheduler(0)
     if order.is_low and order.arm.low_idle:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    if order.is_low and order.arm.low_nice:
-        os.setpriority(os.PRIO_PROCESS, 0, order.arm.low_nice)
+    os.setpriority(os.PRIO_PROCESS, 0, order.arm.low_nice if order.is_low else 0)
     try:
         yield
     finally:
         os.sched_setscheduler(0, policy, os.sched_param(0))
-        os.setpriority(os.PRIO_PROCESS, 0, nice)
 
 
 class Jobs:

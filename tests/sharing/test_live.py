@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import threading
 import time
 from collections.abc import Callable
 from copy import deepcopy
@@ -247,6 +248,16 @@ def test_a_job_that_fails_leaves_the_device(tmp_path: Path) -> None:
     with DeviceMember(tmp_path / "core", 0, ANY) as member:
         member.take_turn(0.0)
         assert member.holds_turn
+
+
+def test_the_host_of_a_low_job_yields_its_core_and_that_of_a_high_one_does_not(tmp_path: Path) -> None:
+    thread = threading.get_native_id()
+    before = os.getpriority(os.PRIO_PROCESS, thread)
+    with Session("high", tmp_path / "core"):
+        assert os.getpriority(os.PRIO_PROCESS, thread) == before
+    with Session("low", tmp_path / "core"):
+        assert os.getpriority(os.PRIO_PROCESS, thread) == 19
+    assert os.getpriority(os.PRIO_PROCESS, thread) == (before if os.getuid() == 0 else 19)
 
 
 def test_processes_join_by_the_name_of_a_device() -> None:
