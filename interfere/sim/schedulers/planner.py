@@ -277,8 +277,8 @@ class PlannedScheduler:
 class DeadlinePlanner:
     """A scheduler in which the server starts and declines jobs by deadlines, and remembers promised deadlines.
 
-    The objective is the server's default: the fewest expected misses, then the mean time to the end. Jobs that the plan
-    declines are dropped.
+    The objective is the server's default: the fewest expected misses, then the mean time to the end. Only jobs without
+    a deadline may be stopped by a device that leaves. Jobs that the plan declines are dropped.
     """
 
     planner: ServerPlanner
@@ -343,8 +343,9 @@ class DeadlinePlanner:
         job = replace(job, remaining_s=max(0.0, job.remaining_s), checkpoint_s=state.job.checkpoint_s)
         if error:
             job = replace(job, remaining_p90_s=job.remaining_s * math.exp(P90_Z * error))
-        deadline_s = state.job.deadline_s if state.job.has_deadline else NAN
-        return replace(job, deadline_s=deadline_s, preemptible=state.job.preemptible)
+        if state.job.has_deadline:
+            return replace(job, deadline_s=state.job.deadline_s)
+        return replace(job, preemptible=state.job.preemptible)
 
     def _devices(self, cluster: Cluster) -> list[Device]:
         """Return all devices with their running jobs, and with the availability windows that are known now."""
