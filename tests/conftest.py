@@ -30,6 +30,7 @@ MEASURING = (
     "profiling/test_worker_pool.py",
     "profiling/test_workload_profiler.py",
     "soak/test_busy_host.py",
+    "soak/test_kubernetes.py",
     "soak/test_load.py",
     "soak/test_responsiveness.py",
 )
