@@ -46,11 +46,9 @@ class JsonQueue:
         return Reading(at_s=self.now_s, scopes=("all",), runs=tuple(runs), decided_jobs=tuple(decided_jobs))
 
     def problem(self, scope, lost_s):
-        records = {}
-        for job in self.jobs:
-            ran_s = self.now_s - job.since_s if job.device else 0.0
-            remaining_s = remaining_s_of(job.remaining_s or math.nan, ran_s, lost_s(job.id))
-            records[job] = Job(id=job.id, workload=job.workload, remaining_s=remaining_s)
+        ran_s = {job: self.now_s - job.since_s if job.device else 0.0 for job in self.jobs}
+        left_s = {job: remaining_s_of(job.remaining_s or math.nan, ran_s[job], lost_s(job.id)) for job in self.jobs}
+        records = {job: Job(id=job.id, workload=job.workload, remaining_s=left_s[job]) for job in self.jobs}
         on = {name: tuple(records[job] for job in self.jobs if job.device == name) for name in self.devices}
         devices = tuple(Device(id=name, type="cpu-core", node=name, residents=on[name]) for name in self.devices)
         pending = tuple(job for job in self.jobs if not job.device)
@@ -59,21 +57,18 @@ class JsonQueue:
 
     def planned_changes(self, problem, plan):
         decisions = decisions_of(plan.actions, problem.candidates_by_id, plan.decision_id) if plan else ()
-        starts = tuple(each for each in decisions if each.action.kind in STARTS)
-        return PlannedChanges(decisions=decisions, changes=starts)
+        return PlannedChanges(decisions=decisions, changes=tuple(d for d in decisions if d.action.kind in STARTS))
 
     def apply(self, changes):
         for each in changes:
             placed = replace(each.job, device=each.action.device_id, since_s=self.now_s, decision=each.decision_id)
             self.jobs[self.jobs.index(each.job)] = placed
-        rows = [asdict(job) for job in self.jobs]
-        self.file.write_text(json.dumps({"devices": self.devices, "jobs": rows}))
+        self.file.write_text(json.dumps({"devices": self.devices, "jobs": [asdict(job) for job in self.jobs]}))
         return ()
 
 
 if __name__ == "__main__":
     port = JsonQueue(Path(sys.argv[1]), float(sys.argv[3]))
     with PolicyClient(sys.argv[2], fallback=AloneFallback()) as client:
-        settings, metrics = AdapterSettings(cluster="toy"), AdapterMetrics("toy", {})
-        done = Advisor(port, client, CombinedMarks(), settings, metrics).round()
+        done = Advisor(port, client, CombinedMarks(), AdapterSettings(cluster="toy"), AdapterMetrics("toy", {})).round()
         print([(each.job.id, each.action.device_id) for each in done.decisions], dict(done.observations))
