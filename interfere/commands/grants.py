@@ -44,7 +44,8 @@ def of_device(tables: "GrantTables", name: str) -> "GrantTables":
     """
     own = {each.device_id for each in tables.devices if name in (each.device_id, each.device_id.rpartition("/")[2])}
     if not own:
-        remedy = remedy_for_name(name, [each.device_id for each in tables.devices])
+        unless_any = "" if tables.devices else "send match devices with granule_bytes, or name another --scope"
+        remedy = remedy_for_name(name, [each.device_id for each in tables.devices], unless_any)
         raise NotFoundError(f"no such device grants memory in scope {tables.scope}", value=name, remedy=remedy)
     return replace(
         tables,

@@ -19,7 +19,7 @@ from interfere import progress
 from interfere.commands.output import progress_note
 from interfere.errors import UnfitError
 from interfere.monitoring.job_memory import MemoryCgroup, cgroup_of
-from interfere.profiling.programs import node_devices, started_jobs
+from interfere.profiling.programs import device_admission, started_jobs
 from interfere.profiling.programs.process_tree import start_time
 from interfere.profiling.programs.started_jobs import Ending, JobRecord, NoticeKind
 from interfere.records import NAN
@@ -59,7 +59,7 @@ def run(
     name = workload or Path(line[0]).name
     if priority:
         find_priority(priority)
-    admission = node_devices.admit(
+    admission = device_admission.admit(
         jobs,
         JobRecord(
             job_id=job or f"{name}-{secrets.token_hex(4)}",
@@ -150,7 +150,7 @@ class SupervisedJob:
             progress.SPOOL_VARIABLE: str(self.folder / started_jobs.SPOOL),
         }
         try:
-            process = subprocess.Popen(argv, env=environment, preexec_fn=prepare)  # noqa: PLW1509 - one thread
+            process = subprocess.Popen(argv, env=environment, preexec_fn=prepare)  # noqa: PLW1509 - no other thread of Python
         except (OSError, subprocess.SubprocessError) as error:
             remedy = "check its first word, and that it may be executed; there is no shell in between"
             raise UnfitError(f"the program cannot be started ({error})", value=argv[0], remedy=remedy) from None

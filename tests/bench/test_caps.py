@@ -39,7 +39,8 @@ from interfere.records import (
     Source,
 )
 from interfere.training.dataset import METRIC, build_dataset, unordered_pair
-from interfere.training.evaluation.cross_validation import calibrate_intervals, evaluate_models, partner_counts
+from interfere.training.evaluation.cross_validation import evaluate_models
+from interfere.training.evaluation.interval_calibration import calibrate_intervals, partner_counts
 from interfere.training.models.ensemble import EnsembleModel
 from interfere.training.models.feasibility import feasibility_rows, fit_feasibility
 from tests.bench.history import record

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.client import PolicyClient
-from interfere.commands.grants import app
+from interfere.commands.grants import app, of_device
 from interfere.config import Settings
 from interfere.errors import InvalidInputError, NotFoundError
 from interfere.records import (
@@ -114,6 +114,11 @@ def test_what_hosts_reserve_is_shown_by_device_and_by_node(client: PolicyClient,
     row = next(line for line in page.splitlines() if "n0" in line)
     assert "what hosts keep free" in page
     assert row.split()[-4:] == ["n0", "2", "60", "GiB"]
+    assert [one.device_id for one in of_device(client.grants(), "e").devices] == ["e"]
+    with pytest.raises(NotFoundError, match="one of d, e, f"):
+        of_device(client.grants(), "GPU-0")
+    with pytest.raises(NotFoundError, match="send match devices with granule_bytes, or name another --scope"):
+        of_device(client.grants(scope="empty"), "GPU-0")
 
 
 def test_a_planned_grant_goes_with_its_promise(client: PolicyClient) -> None:

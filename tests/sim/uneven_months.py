@@ -11,6 +11,7 @@ other half and `FURTHER` judge it. All have other parameters; "bursts of days" w
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,89 +132,71 @@ PROCESSES = (
     UnevenProcess(name="bursts of days", intensity=bursts(per_month=4.0, mean_h=72.0, height=0.75, calm=0.7)),
     UnevenProcess(name="weekly rhythm", intensity=weeks(log_level=-0.1, spread=0.45, weekend=0.4, by_hour=0.6)),
 )
+_of_three_devices = partial(UnevenProcess, devices=3, median_s=10_800.0)
 OTHERS = (  # sites of three devices and long jobs
-    UnevenProcess(
+    _of_three_devices(
         name="five on/off sources, H = .75",
         intensity=on_off(sources=5, shape=1.5, mean_h=18.0),
-        devices=3,
         per_day=12.0,
-        median_s=10_800.0,
         log_sd=0.7,
     ),
-    UnevenProcess(
+    _of_three_devices(
         name="log-Gaussian, three days",
         intensity=log_gaussian(correlated_h=72.0, spread=0.5),
-        devices=3,
         per_day=10.0,
-        median_s=10_800.0,
         log_sd=0.9,
     ),
-    UnevenProcess(
+    _of_three_devices(
         name="sessions of a day",
         intensity=sessions(per_day=5.0, shape=1.5, mean_h=24.0, mean=4.6),
-        devices=3,
         per_day=11.5,
-        median_s=10_800.0,
         log_sd=0.7,
     ),
-    UnevenProcess(
+    _of_three_devices(
         name="longer bursts",
         intensity=bursts(per_month=3.0, mean_h=84.0, height=0.75, calm=0.74),
-        devices=3,
         per_day=11.0,
-        median_s=10_800.0,
         log_sd=0.8,
     ),
-    UnevenProcess(
+    _of_three_devices(
         name="calmer weeks",
         intensity=weeks(log_level=-0.08, spread=0.4, weekend=0.5, by_hour=0.5),
-        devices=3,
         per_day=10.5,
-        median_s=10_800.0,
         log_sd=0.9,
     ),
 )
 _DRAWN = np.random.default_rng(0).permutation(len(PROCESSES) + len(OTHERS))[: len(PROCESSES)]
 CHOSEN_ON = tuple((*PROCESSES, *OTHERS)[k].name for k in _DRAWN)
+_of_five_devices = partial(UnevenProcess, devices=5, median_s=7_200.0)
 FURTHER = (  # sites of five devices
-    UnevenProcess(
+    _of_five_devices(
         name="eight on/off sources, H = .85",
         intensity=on_off(sources=8, shape=1.3, mean_h=20.0),
-        devices=5,
         per_day=20.5,
-        median_s=7_200.0,
         log_sd=1.1,
     ),
-    UnevenProcess(
+    _of_five_devices(
         name="log-Gaussian, four days",
         intensity=log_gaussian(correlated_h=96.0, spread=0.45),
-        devices=5,
         per_day=20.5,
-        median_s=7_200.0,
         log_sd=1.0,
     ),
-    UnevenProcess(
+    _of_five_devices(
         name="sessions of 40 hours",
         intensity=sessions(per_day=3.0, shape=1.7, mean_h=40.0, mean=4.55),
-        devices=5,
         per_day=20.0,
-        median_s=7_200.0,
         log_sd=1.1,
     ),
-    UnevenProcess(
+    _of_five_devices(
         name="bursts of two days",
         intensity=bursts(per_month=6.0, mean_h=48.0, height=0.9, calm=0.64),
-        devices=5,
         per_day=20.5,
-        median_s=7_200.0,
         log_sd=1.0,
     ),
-    UnevenProcess(
+    _of_five_devices(
         name="quiet weekends",
         intensity=weeks(log_level=-0.1, spread=0.45, weekend=0.3, by_hour=0.8),
-        devices=5,
         per_day=20.5,
-        median_s=7_200.0,
         log_sd=1.1,
     ),
 )

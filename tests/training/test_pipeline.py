@@ -26,7 +26,8 @@ from interfere.records import PairBatch
 from interfere.strict_json import json_value
 from interfere.training.dataset import Dataset, build_dataset, read_source_tables
 from interfere.training.evaluation.candidates import REQUEST, Candidates
-from interfere.training.evaluation.cross_validation import evaluate_models, partner_counts
+from interfere.training.evaluation.cross_validation import evaluate_models
+from interfere.training.evaluation.interval_calibration import partner_counts
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.gbdt import GbdtModel
 from interfere.training.pipeline import TrainingResult, small_domain_warnings, train

@@ -29,7 +29,8 @@ from interfere.predict.transfer.pair_belief import LOWER, UPPER
 from interfere.training.beliefs.table_belief import TableBelief, job_places
 from interfere.training.dataset import Dataset, PairRows
 from interfere.training.evaluation.candidates import HELD_OUT, TRAINING_SPLITS, Candidates, held_out_scores
-from interfere.training.evaluation.cross_validation import LEVELS, Evaluation, FoldTests, scored_evaluation
+from interfere.training.evaluation.cross_validation import Evaluation, FoldTests, scored_evaluation
+from interfere.training.evaluation.interval_calibration import LEVELS
 from interfere.training.evaluation.splits import folds
 from interfere.training.models.believed import with_corrections
 from interfere.training.models.completed import FittedCompleted, completion_of_model, encoded_workloads

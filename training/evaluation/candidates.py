@@ -23,9 +23,7 @@ from interfere.time_left import TimeLeft
 from interfere.training.campaigns import align_campaigns
 from interfere.training.dataset import Dataset
 from interfere.training.evaluation.cross_validation import (
-    HIGH,
     IN_THIS_PROCESS,
-    LOW,
     CrossValidation,
     Evaluation,
     Evaluations,
@@ -33,6 +31,7 @@ from interfere.training.evaluation.cross_validation import (
     scored_rows,
 )
 from interfere.training.evaluation.gate import Difference, compare, paired
+from interfere.training.evaluation.interval_calibration import HIGH, LOW
 from interfere.training.evaluation.scores import PredictionInterval, Scores, score
 from interfere.training.evaluation.splits import MIN_TRAIN_ROWS, Fold, folds
 from interfere.training.models.catalogue import MODELS

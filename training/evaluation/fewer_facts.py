@@ -30,12 +30,8 @@ from interfere.reports.document import Table as Grid
 from interfere.reports.numbers import fixed, percent
 from interfere.training.dataset import Dataset, PairRows
 from interfere.training.evaluation.candidates import FAMILY_GROUPS
-from interfere.training.evaluation.cross_validation import (
-    abstention_threshold,
-    cross_fold_interval,
-    evaluate_models,
-    partners_of_tests,
-)
+from interfere.training.evaluation.cross_validation import cross_fold_interval, evaluate_models
+from interfere.training.evaluation.interval_calibration import abstention_threshold, partners_of_tests
 from interfere.training.evaluation.splits import Fold, folds
 from interfere.training.models.completed import ENCODER, CompletedModel, FittedCompleted, jobs_of_rows
 

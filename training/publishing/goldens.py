@@ -36,7 +36,7 @@ from interfere.protocols import PairEncoder
 from interfere.records import JobProfile, Prediction, Source
 from interfere.sharing_modes import SharingMode
 from interfere.training.dataset import Dataset, PairRows
-from interfere.training.evaluation.cross_validation import partner_counts
+from interfere.training.evaluation.interval_calibration import partner_counts
 from interfere.training.models.completed import exported_form
 from interfere.training.models.protocols import FittedModel
 

@@ -59,9 +59,9 @@ from interfere.training.dataset import (
     known_profiles,
 )
 from interfere.training.evaluation.candidates import Candidates
-from interfere.training.evaluation.cross_validation import calibrate_intervals, partner_counts
 from interfere.training.evaluation.figures import trees_of
 from interfere.training.evaluation.gate import unseen_predictions
+from interfere.training.evaluation.interval_calibration import calibrate_intervals, partner_counts
 from interfere.training.evaluation.scores import scores_document
 from interfere.training.groups.evaluation import DomainComposition
 from interfere.training.models.completed import completion_of_model, encoded_workloads, exported_form

@@ -23,7 +23,7 @@ from interfere.monitoring.job_memory import (
     pod_cgroup,
     warning,
 )
-from interfere.profiling.programs.node_devices import publish
+from interfere.profiling.programs.device_admission import publish
 from interfere.profiling.programs.process_tree import ProcessTable
 from interfere.profiling.programs.started_jobs import NoticeKind, StartedJob
 from interfere.records import NAN, MemoryUsage

@@ -20,7 +20,7 @@ from interfere.errors import InterfereError, UnfitError, Violation
 from interfere.monitoring.job_memory import ExcessWatch, MemoryWindows, WatchedJob, cgroup_of, memory_usages, warning
 from interfere.policy.rules.memory import device_slots
 from interfere.profiling.nvidia_smi import check_gpus, gpu_processes
-from interfere.profiling.programs.node_devices import PublishedDevice, PublishedDevices
+from interfere.profiling.programs.device_admission import PublishedDevice, PublishedDevices
 from interfere.profiling.programs.process_tree import ProcessTable
 from interfere.profiling.programs.started_jobs import (
     JOBS,

@@ -8,12 +8,11 @@ import pytest
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.intervals import ABSTAINED, MAX_NOVELTY, WIDENING, Intervals, abstention_score
 from interfere.training.dataset import Dataset, build_dataset
-from interfere.training.evaluation.cross_validation import (
+from interfere.training.evaluation.cross_validation import Evaluation, evaluate_models
+from interfere.training.evaluation.interval_calibration import (
     LEVELS,
     MIN_RESIDUALS,
-    Evaluation,
     calibrate_intervals,
-    evaluate_models,
     fit_intervals,
     partner_counts,
     selectivity,

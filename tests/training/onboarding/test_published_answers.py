@@ -26,7 +26,7 @@ from interfere.training.beliefs.publish import BeliefComparison, combined_quanti
 from interfere.training.beliefs.table_belief import read_table_beliefs
 from interfere.training.dataset import PairRows, build_dataset, hold_out, read_source_tables
 from interfere.training.evaluation.candidates import train_candidates
-from interfere.training.evaluation.cross_validation import LEVELS
+from interfere.training.evaluation.interval_calibration import LEVELS
 from interfere.training.models.additive import AdditiveModel
 from interfere.training.models.catalogue import MODELS
 from interfere.training.onboarding import (

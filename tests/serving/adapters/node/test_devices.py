@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from interfere.client import PolicyClient
 from interfere.commands.grants import app as grants_app
 from interfere.errors import InvalidInputError, NotFoundError, UnfitError
-from interfere.profiling.programs.node_devices import admit, read_devices
+from interfere.profiling.programs.device_admission import admit, read_devices
 from interfere.profiling.programs.process_tree import start_time
 from interfere.profiling.programs.started_jobs import JobRecord
 from interfere.records import MemoryUsage

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError, LimitError, NotFoundError, UnfitError
-from interfere.profiling.programs.node_devices import (
+from interfere.profiling.programs.device_admission import (
     DEVICES,
     Admission,
     PublishedDevice,

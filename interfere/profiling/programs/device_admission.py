@@ -1,4 +1,4 @@
-"""The devices of a node as its agent publishes them, and the admission of a job to one of them.
+"""Admission of a job that `interfere run` starts to a device of this node, by what the devices may still grant.
 
     devices.json   by the agent, in the folder of started jobs: each device, its GPU, and the memory that it may grant
 
