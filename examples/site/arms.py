@@ -25,9 +25,10 @@ DEVICE_TYPE = "site-core"  # no model has seen it, nor the names of the workload
 PREFIX = "site-"
 WINDOW_S = 12.0  # deferral; a site has 20 s, and jobs of hours
 PLACE_S = 10.0  # a placed job that has not started by then is decided again; a site has 60 s
+PREPARE_S = 2.0  # before the end of a job the next one in its place is chosen; a site has 5 s
 CHECKPOINT_S = 2.0  # a requeue took 1.5 s; the start-up comes on top
 MARK_EVERY_S = 0.2  # a site has 1 s
-POLL_S = 0.5
+POLL_S = 1.0
 ENDLESS_STEPS = 10_000_000
 # EASY: one reservation. Slurm counts time limits and reservations in whole minutes; no job is killed by its limit.
 SCHEDULER = "bf_interval=1,bf_resolution=1,bf_job_part_count_reserve=1,sched_interval=1,sched_min_interval=0"
@@ -225,7 +226,12 @@ def _adapter_settings(cluster: SlurmCluster, address: str, arm: Arm) -> Path:
         "least_window_s": 1.0,
         "report_every_s": 4.0,  # two of which are left out of every window: Slurm writes whole seconds
         "start_s": PLACE_S,
+        "prepare_s": PREPARE_S,
         "moves": arm is Arm.MOVES,
+        # A place is never left empty for a pair that nobody has tried.
+        "probe_devices": 2,
+        "probe_cap": 3.0,
+        "probe_risk": 0.5,
         "allow_extrapolation": True,  # no pair of this site is like what the model learned from
         "journal": str(cluster.folder / "journal.jsonl"),
     }

@@ -14,7 +14,12 @@ from interfere.errors import Violation
 from interfere.records import NAN, ActionKind, Limits
 from interfere.records.checks import check, refused
 from interfere.records.documents import from_document
-from interfere.records.limits import DEFAULT_GRANT_PATIENCE_S, DEFAULT_PROMISE_TTL_S
+from interfere.records.limits import (
+    DEFAULT_GRANT_PATIENCE_S,
+    DEFAULT_PROBE_CAP,
+    DEFAULT_PROBE_RISK,
+    DEFAULT_PROMISE_TTL_S,
+)
 from interfere.records.record import fields_of
 from interfere.serving.adapters.windows import WindowRules
 from interfere.sharing_modes import SharingMode, set_sharing_mode
@@ -69,13 +74,16 @@ class AdapterSettings:
     patience_s: float = 300.0  # a waiting job counts once more each time this has passed, up to eight times
     priority_unit: float = 0.0  # of the scheduler's priority, makes one strict level of 0 to 9; 0: all are equal
     allow_extrapolation: bool = False  # predict pairs that are unlike all that the model learned from
+    probe_devices: int = 0  # on which a job that would wait may start for what the run teaches about its pair
+    probe_cap: float = DEFAULT_PROBE_CAP  # on the slowdowns of such a pair, as far as they can be extrapolated
+    probe_risk: float = DEFAULT_PROBE_RISK  # with which one of them may pass the cap, at most .5
     report_every_s: float = 60.0  # a longer co-location is reported in parts
     least_window_s: float = 5.0  # shortest time between two marks from which steps are counted
     lookback_s: float = 900.0  # older windows are not reported
     grant_patience_s: float = DEFAULT_GRANT_PATIENCE_S  # a job that held more than its grant for so long is ended
     journal: Path | None = None  # JSON lines of decisions and measurements, which `report` sums up
 
-    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = ("priority_unit",)  # numbers; every other number must be positive
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = ("priority_unit", "probe_devices")  # every other number must be positive
 
     def __post_init__(self) -> None:
         numbers = [each.name for each in fields_of(type(self)) if each.type in (int, float)]
@@ -86,6 +94,8 @@ class AdapterSettings:
         ]
         if not self.priority_unit >= 0:
             bad.append(refused(self, "priority_unit", "must not be negative", "leave it out for one level"))
+        if not self.probe_devices >= 0:
+            bad.append(refused(self, "probe_devices", "must not be negative", "leave it out for no probes"))
         bad += self.own_violations()
         if not bad and self.interval_s > self.window_s / 4:
             remedy = "look more often, or hold jobs back for longer"
@@ -109,6 +119,9 @@ class AdapterSettings:
         return Limits.of(
             allowed=frozenset({ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.WAIT, *more}),
             allow_extrapolation=self.allow_extrapolation,
+            probe_devices=self.probe_devices,
+            probe_cap=self.probe_cap,
+            probe_risk=self.probe_risk,
             ageing_s=self.patience_s,
             grant_patience_s=self.grant_patience_s,
             promise_ttl_s=promise_ttl_s,

@@ -1,12 +1,14 @@
-"""Probes: starts for what they teach, of jobs that would wait because the model abstains from their pairs.
+"""Probes: starts for what they teach, of jobs that would wait because the model does not know enough of their pairs.
 
-A pair that never shares is never observed, so the model would abstain from it for ever. A probe breaks that circle: the
-job starts beside the resident from which the belief about it learns most (`interfere.predict.teaching`).
+A pair that never shares is never observed, so it would be kept apart for ever. A probe breaks that circle: the job
+starts beside the resident from which the belief about it learns most (`interfere.predict.teaching`). A pair is open
+where the model abstains from it, or where it gets too little done at the medians of its slowdowns, and enough at their
+lower quartiles.
 
-Law 1: only a job that would wait becomes a probe, beside one resident of which the model abstains. Law 2: a probe keeps
-every rule but that on novel pairs and that on joint throughput; caps hold for the extrapolated slowdowns, at the risk
-of probes. Law 3: at most `probe_devices` devices run probes at a time; one runs a probe while the model abstains from
-its two residents, or while a probe is promised to it.
+Law 1: only a job that would wait becomes a probe, beside one resident with which it is an open pair. Law 2: a probe
+keeps every rule but that on novel pairs and that on joint throughput; caps hold for the extrapolated slowdowns, at the
+risk of probes. Law 3: at most `probe_devices` devices run probes at a time; one runs a probe while its two residents
+are an open pair, or while a probe is promised to it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,6 +29,7 @@ from interfere.records import (
     Job,
     JobProfile,
     MatrixBatch,
+    MatrixPrediction,
     Plan,
     Promise,
     Rule,
@@ -34,6 +37,7 @@ from interfere.records import (
 )
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
+OPEN_QUANTILE = 0.25  # of the slowdowns of a pair, at which it may be worth more than at their medians
 MAX_TRIES = 4  # residents that are tried for one job, the most telling first
 PROBE_ACTIONS = frozenset({ActionKind.START_SHARED, ActionKind.WAIT})
 
@@ -73,7 +77,7 @@ def with_probes(plan: Plan, context: PlanningContext, promises: Sequence[Promise
 def _most_telling(
     job: Job, hosts: Mapping[str, Device], context: PlanningContext, teacher: Teaches
 ) -> Iterator[tuple[Device, float]]:
-    """Yield devices whose resident is new to the model beside the job, with what a run there teaches, most first."""
+    """Yield devices where the job and the resident are an open pair, with what a run there teaches, most first."""
     found: list[tuple[float, Device]] = []
     for (device_type, mode), devices in _by_domain(hosts.values()).items():
         profile = context.profile(job, device_type)
@@ -81,12 +85,12 @@ def _most_telling(
         known = list({id(each): each for each in profiles.values() if each is not None}.values())
         if profile is None or not known:
             continue  # a job without a profile runs alone first
-        is_novel = _novel([profile], known, device_type, mode, context)[0]
-        new = [each for each, novel in zip(known, is_novel.tolist(), strict=True) if novel]
-        if not new:
+        is_open = _open([profile], known, device_type, mode, context)[0]
+        untried = [each for each, may_teach in zip(known, is_open.tolist(), strict=True) if may_teach]
+        if not untried:
             continue
-        shares = teacher.teaches(profile, new, device_type, mode).tolist()
-        share_of = {id(each): share for each, share in zip(new, shares, strict=True)}
+        shares = teacher.teaches(profile, untried, device_type, mode).tolist()
+        share_of = {id(each): share for each, share in zip(untried, shares, strict=True)}
         found += [(share_of[id(p)], device) for device in devices if id(p := profiles[device.id]) in share_of]
     found.sort(key=lambda each: -each[0])  # stable: of equal devices the first in the snapshot
     yield from ((device, share) for share, device in found[:MAX_TRIES])
@@ -121,30 +125,36 @@ def _probe(job: Job, device: Device, taught_share: float, context: PlanningConte
 
 
 def _running_probes(context: PlanningContext) -> int:
-    """Return the number of devices with two residents of which the model abstains."""
+    """Return the number of devices whose two residents are an open pair."""
     shared = [device for device in context.snapshot.devices if len(device.residents) == 2]
     count = 0
     for (device_type, mode), devices in _by_domain(shared).items():
         for device in devices:
             one, other = (context.profile(job, device_type) for job in device.residents)
             if one is not None and other is not None:
-                count += bool(_novel([one], [other], device_type, mode, context)[0, 0])
+                count += bool(_open([one], [other], device_type, mode, context)[0, 0])
     return count
 
 
-def _novel(
+def _open(
     jobs: Sequence[JobProfile],
     neighbours: Sequence[JobProfile],
     device_type: str,
     mode: SharingMode,
     context: PlanningContext,
 ) -> NDArray[np.bool_]:
-    """Return bool[j, n]: whether the model abstains from a pair, in either direction."""
+    """Return bool[j, n]: whether a pair is open, that is, whether a run would decide if it may share."""
     if context.predictor.knows(device_type, mode):
         return np.ones((len(jobs), len(neighbours)), dtype=bool)
     batch = MatrixBatch(victims=tuple(jobs), neighbours=tuple(neighbours), device_type=device_type, mode=mode)
-    answer = context.predict_matrix(batch, 0.5)
-    return np.asarray(np.isnan(answer.victim_slowdown) | np.isnan(answer.neighbour_slowdown))
+    at_median, at_quartile = (_joint_throughput(context.predict_matrix(batch, q)) for q in (0.5, OPEN_QUANTILE))
+    least = context.limits.slowdown.min_joint_throughput
+    return np.asarray(np.isnan(at_median) | ((at_median <= least) & (at_quartile > least)))
+
+
+def _joint_throughput(answer: MatrixPrediction) -> NDArray[np.float64]:
+    """float64[j, n]: what two jobs get done together, in what one does alone; NaN where the model abstains."""
+    return np.asarray(1.0 / answer.victim_slowdown + 1.0 / answer.neighbour_slowdown, dtype=np.float64)
 
 
 def _by_domain(devices: Iterable[Device]) -> dict[tuple[str, SharingMode], list[Device]]:

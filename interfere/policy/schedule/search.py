@@ -37,7 +37,7 @@ ORDERS = (
 )
 MAX_WORK_UNITS = 1_000_000  # a third of a second of one core
 UNITS_BETWEEN_CHECKS = 50_000  # of the safety stop: reading the processor's clock takes as long as hundreds of units
-MAX_INSERTIONS = 40  # without a gain, after which the search ends
+MAX_INSERTIONS = 15  # without a gain, after which the search ends
 MAX_GIVEN_UP = 8  # jobs with a deadline, the largest, that are tried last of all
 
 

@@ -75,6 +75,7 @@ class Note:
     `clearing`: the few milliseconds between two updates, in which a job has no GPU request at all: such a job
     must never be scheduled (slurmctld 22.05.8 divides by zero).
     `moving`: requeued, to start on another GPU once it has stopped.
+    `placed` with `after`: it starts when those running jobs, whose places it takes, have ended.
     `ended`: cancelled for holding more memory than it was granted; `why` says how much.
     """
 
@@ -84,6 +85,7 @@ class Note:
     decision: str = ""
     round_s: int = 0  # when it was decided
     tries: int = 0
+    after: tuple[str, ...] = ()  # ids of jobs whose end it waits for
     grant_bytes: int = 0  # memory that it was granted on its GPU; 0: none
     spent_s: int = 0  # that it ran before it was moved, less what it lost to the jobs beside it
     why: str = ""  # it was ended
@@ -95,6 +97,7 @@ class Note:
             "decision": self.decision,
             "round": self.round_s,
             "tries": self.tries,
+            "after": ":".join(self.after),
             "grant": self.grant_bytes,
             "spent": self.spent_s,
             "why": self.why,
@@ -117,6 +120,7 @@ class Note:
             decision=fields.get("decision", ""),
             round_s=_whole(fields.get("round", "")),
             tries=_whole(fields.get("tries", "")),
+            after=tuple(filter(str.isdecimal, fields.get("after", "").split(":"))),
             grant_bytes=_whole(fields.get("grant", "")),
             spent_s=_whole(fields.get("spent", "")),
             why=fields.get("why", ""),
@@ -323,7 +327,7 @@ def _special(row: Mapping[str, Any], job_id: str, note: Note | None) -> str:
         "own choice of nodes": bool(row.get("excluded_nodes")) or (bool(row.get("required_nodes")) and not is_ours),
         "features": bool(row.get("features")),
         "reservation": bool(row.get("resv_name")),
-        "dependency": bool(row.get("dependency")),
+        "dependency": bool(row.get("dependency")) and not (note is not None and note.after),
         "several partitions": "," in str(row.get("partition") or ""),
         "held": str(row.get("state_reason") or "").startswith("JobHeld") or bool(row.get("hold")),
         "no number": not job_id.isdecimal(),

@@ -9,7 +9,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from interfere.client import PolicyClient
 from interfere.errors import UnavailableError
@@ -41,6 +41,7 @@ SETTLE_S = 3.0  # marks are written once a second, and a shared folder shows the
 MAX_COMPANY = 1  # windows of larger groups are not reported
 
 
+NODES_S = 5.0  # between two looks at the nodes: a job that is sent to one that was drained meanwhile waits there
 LEAST_SHARDS = 2  # of a GPU that is shared
 MAX_JOBS = 500  # in one request: a quarter of a second of the server
 
@@ -52,6 +53,7 @@ class _SharedGpu:
     device: Device
     shards: int
     free_shards: int
+    ending: tuple[str, ...]  # ids of running jobs that count as ended
 
     def seats(self, shards_of_job: int) -> int:
         """Return how many jobs the device can hold: its running jobs, and as many more of this size as fit."""
@@ -64,6 +66,7 @@ class PartitionProblem(Problem[SlurmJob]):
 
     running: tuple[SlurmJob, ...]  # that hold a memory grant, or may be moved
     returned: tuple[SlurmJob, ...]  # placed before, and not to be advised any more: they go back to Slurm
+    ending: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by device: running jobs that count as ended
 
 
 def partitions(jobs: Iterable[SlurmJob], settings: SlurmSettings) -> tuple[str, ...]:
@@ -135,6 +138,7 @@ def partition_problem(
         running=running,
         behind=tuple(job for k, (job, _) in enumerate(advised) if k not in decided),
         returned=tuple(returned),
+        ending={gpu.device.id: gpu.ending for gpu in gpus},
         left_out=left_out,
     )
 
@@ -181,13 +185,16 @@ def _shared_gpus(
                 jobs_on.setdefault(address, []).append(job)
         elif is_placed(job, now_s, settings) and job.note and job.note.to:
             jobs_on.setdefault(job.note.to, []).append(job)
+    followed = {name for job in jobs if is_placed(job, now_s, settings) and job.note for name in job.note.after}
     shared_gpus = []
     for node in nodes:
         reserve_bytes = _host_reserves(node, settings)
         for gpu in node.gpus if node.usable and partition in node.partitions else ():
-            rule, occupants = settings.device(gpu.address), jobs_on.get(gpu.address, [])
+            rule, present = settings.device(gpu.address), jobs_on.get(gpu.address, [])
+            ending = {job.id for job in present if job.id in followed or _is_ending(job, settings, now_s, lost_s)}
+            occupants = [job for job in present if job.id not in ending]
             residents = [_record(job, settings, now_s, is_resident=True, lost_s=lost_s(job.id)) for job in occupants]
-            whole = any(held.kind == "gpu" and held.address == gpu.address for job in occupants for held in job.held)
+            whole = any(held.kind == "gpu" and held.address == gpu.address for job in present for held in job.held)
             if rule is None or gpu.shards < LEAST_SHARDS or whole or not all(residents):
                 continue  # unknown, not shared, taken as a whole, or occupied by a job that does not name its workload
             taken = sum(_shards_on(job, gpu.address) for job in occupants)
@@ -202,8 +209,26 @@ def _shared_gpus(
                 host_reserve_bytes=reserve_bytes.get(gpu.address, NAN),
                 residents=tuple(resident for resident in residents if resident),
             )
-            shared_gpus.append(_SharedGpu(device=device, shards=gpu.shards, free_shards=gpu.shards - taken))
+            shared_gpus.append(
+                _SharedGpu(
+                    device=device,
+                    shards=gpu.shards,
+                    free_shards=gpu.shards - taken,
+                    ending=tuple(job.id for job in present if job.id in ending and job.state != "COMPLETING"),
+                )
+            )
     return shared_gpus
+
+
+def _is_ending(job: SlurmJob, settings: SlurmSettings, now_s: float, lost_s: Callable[[str], float]) -> bool:
+    """Return whether a job has ended, or is predicted to end about now."""
+    if not job.is_running or not settings.prepare_s:
+        return False
+    try:
+        alone_s, ran_s = _run_times_s(job, now_s)
+    except ValueError:
+        return False
+    return job.state == "COMPLETING" or abs(alone_s - ran_s + lost_s(job.id)) <= settings.prepare_s  # NaN: unknown
 
 
 def _host_reserves(node: Node, settings: SlurmSettings) -> dict[GpuAddress, float]:
@@ -234,12 +259,10 @@ def _record(
 
     None where its comment names no valid workload.
     """
-    remaining_s = checkpoint_s = NAN
+    checkpoint_s = NAN
     try:
         memory_bytes = memory_of(job.comment_value("memory_gib"))
-        if alone_s := job.comment_value("remaining_s"):
-            ran_s = (now_s - job.start_s if job.is_running else 0.0) + (job.note.spent_s if job.note else 0)
-            remaining_s = remaining_s_of(float(alone_s), ran_s, lost_s)
+        remaining_s = remaining_s_of(*_run_times_s(job, now_s), lost_s)
         if _may_move(job, settings):
             checkpoint_s = float(job.comment_value("checkpoint_s"))
     except ValueError:
@@ -259,6 +282,15 @@ def _record(
     )
 
 
+def _run_times_s(job: SlurmJob, now_s: float) -> tuple[float, float]:
+    """Return what a job takes alone, NaN where its comment does not say, and how long it has run.
+
+    Raises ValueError where the comment says no number.
+    """
+    ran_s = (now_s - job.start_s if job.is_running else 0.0) + (job.note.spent_s if job.note else 0)
+    return float(job.comment_value("remaining_s") or NAN), ran_s
+
+
 class SlurmPort:
     """A Slurm cluster as rounds of the adapter see it (`SchedulerPort`)."""
 
@@ -276,12 +308,15 @@ class SlurmPort:
         self._settings, self._slurm, self._metrics = settings, slurm, metrics
         self._jobs: tuple[SlurmJob, ...] = ()
         self._nodes: tuple[Node, ...] = ()
+        self._nodes_read_s = -math.inf
         self._now_s = 0.0
         self._lost_s: Callable[[str], float] = lambda _: 0.0
 
     def read(self) -> Reading[SlurmJob, Edit]:
         """Read jobs, nodes and endings. Jobs that an earlier round left between two updates are to be repaired."""
-        self._jobs, self._nodes, self._now_s = self._slurm.jobs(), self._slurm.nodes(), time.time()
+        self._jobs, self._now_s = self._slurm.jobs(), time.time()
+        if not self._nodes or abs(self._now_s - self._nodes_read_s) >= NODES_S:
+            self._nodes, self._nodes_read_s = self._slurm.nodes(), self._now_s
         if not self.dry_run:
             self.spool.sweep((job.id for job in self._jobs), self._now_s)
         return Reading(
@@ -324,6 +359,7 @@ class SlurmPort:
                 each.decision_id,
                 self._now_s,
                 each.action.grant_bytes,
+                after=problem.ending.get(each.action.device_id, ()),
             )
             for each in placed
         ]

@@ -55,16 +55,23 @@ class Edit:
     """Updates of one or more jobs, as lines for scontrol in order. `note`: the note that a single job has
     afterwards."""
 
-    kind: str  # place, renew, repair, free, end, move
+    kind: str  # place, prepare, renew, repair, free, end, move
     job_ids: tuple[str, ...]
     lines: tuple[str, ...]
     note: Note | None = None
     cancels: bool = False  # does scancel end the jobs once their lines are accepted?
 
 
-def place(job: SlurmJob, address: GpuAddress, decision: str, now_s: float, grant_bytes: float = NAN) -> Edit:
+def place(
+    job: SlurmJob,
+    address: GpuAddress,
+    decision: str,
+    now_s: float,
+    grant_bytes: float = NAN,
+    after: Sequence[str] = (),
+) -> Edit:
     """Return an edit that assigns a pending job to one GPU and lets the job start. `grant_bytes`: memory granted to the
-    job on the GPU; NaN for no grant."""
+    job on the GPU; NaN for no grant. `after`: the jobs that have to end first; such a placement is no try."""
     before = job.note or Note()
     tres = before.tres or job.tres
     decision_note = decision if is_safe(decision) else ""
@@ -74,18 +81,27 @@ def place(job: SlurmJob, address: GpuAddress, decision: str, now_s: float, grant
         tres=tres,
         decision=decision_note,
         round_s=int(now_s),
-        tries=before.tries + 1,
+        tries=before.tries + (not after),
+        after=tuple(after),
         grant_bytes=0 if math.isnan(grant_bytes) else int(grant_bytes),
         spent_s=before.spent_s,
     )
     write = (
         f"update JobId={job.id} TresPerNode=gres:shard:{address.gres}:{job.shards} ReqNodeList={address.node} "
-        f"StartTime=now {job.noting(note)}"
+        f"{_dependency(before, after)}StartTime=now {job.noting(note)}"
     )
+    kind = "prepare" if after else "place"
     if job.typed:
-        return Edit(kind="place", job_ids=(job.id,), lines=(write,), note=note)
+        return Edit(kind=kind, job_ids=(job.id,), lines=(write,), note=note)
     clear = f"update JobId={job.id} TresPerNode= StartTime={FAR} {job.noting(replace(note, state='clearing'))}"
-    return Edit(kind="place", job_ids=(job.id,), lines=(clear, write), note=note)
+    return Edit(kind=kind, job_ids=(job.id,), lines=(clear, write), note=note)
+
+
+def _dependency(before: Note, after: Sequence[str] = ()) -> str:
+    """Return the words of an update that let a job start only after the end of others, in place of those before."""
+    if not after and not before.after:
+        return ""
+    return f"Dependency={'afterany:' + ':'.join(after) if after else ''} "
 
 
 def move(job: SlurmJob, address: GpuAddress, decision: str, now_s: float, lost_s: float = 0.0) -> Edit:
@@ -123,11 +139,12 @@ def renew(jobs: Sequence[SlurmJob], window_s: float) -> tuple[Edit, ...]:
 
 def repair(job: SlurmJob, window_s: float) -> Edit:
     """Return an edit that gives a job, caught between two updates, its own GPU request back."""
-    tres = job.note.tres if job.note and job.note.tres else "gres:shard:1"
+    before = job.note or Note()
+    tres = before.tres or "gres:shard:1"
     note = Note()
     line = (
-        f"update JobId={job.id} TresPerNode={tres} ReqNodeList= StartTime=now+{max(1, round(window_s))} "
-        f"{job.noting(note)}"
+        f"update JobId={job.id} TresPerNode={tres} ReqNodeList= {_dependency(before)}"
+        f"StartTime=now+{max(1, round(window_s))} {job.noting(note)}"
     )
     return Edit(kind="repair", job_ids=(job.id,), lines=(line,), note=note)
 
@@ -139,8 +156,8 @@ def hand_back(job: SlurmJob) -> Edit:
     """
     note = job.note or Note()
     tres = f"TresPerNode={note.tres or 'gres:shard:1'} " if note.state == "clearing" else ""
-    freed = replace(note, state="freed", to=None)
-    line = f"update JobId={job.id} {tres}ReqNodeList= StartTime=now {job.noting(freed)}"
+    freed = replace(note, state="freed", to=None, after=())
+    line = f"update JobId={job.id} {tres}ReqNodeList= {_dependency(note)}StartTime=now {job.noting(freed)}"
     return Edit(kind="free", job_ids=(job.id,), lines=(line,), note=freed)
 
 

@@ -51,12 +51,20 @@ class SlurmSettings(AdapterSettings):
     lock: Path = Path("/run/interfere/slurm.lock")
     metrics: Path | None = None  # a file for the textfile collector of Prometheus' node exporter
     most_deferred_s: float = 1800.0  # a job that waited this long is not deferred any more: its priority decides
+    # A job whose end is predicted within this time, before or after now, counts as ended: the next job in its place is
+    # chosen, and Slurm starts that one when the place is free. Such jobs say remaining_s in their comment. 0: none.
+    prepare_s: float = 5.0
     # Stop running jobs to start them on another GPU? Those that write a checkpoint at SIGTERM: they may be requeued,
     # and their comment says remaining_s (alone, from the start) and checkpoint_s.
     moves: bool = False
     lookback_s: float = 240.0  # less than MinJobAge (300 s): older jobs may be forgotten by Slurm
 
-    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = (*AdapterSettings.MAY_BE_ZERO, "most_deferred_s", "host_reserve_gib")
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = (
+        *AdapterSettings.MAY_BE_ZERO,
+        "most_deferred_s",
+        "host_reserve_gib",
+        "prepare_s",
+    )
 
     @property
     def grants_memory(self) -> bool:

@@ -60,8 +60,8 @@ class AbstainingTable(TablePredictor):
 class Site:
     """Three devices with one known resident each, and a server's online model."""
 
-    def __init__(self, slowdown: dict[tuple[str, str], float] = SLOWDOWN) -> None:
-        self.model = OnlineModel(AbstainingTable(slowdown, spread=1.05))
+    def __init__(self, slowdown: dict[tuple[str, str], float] = SLOWDOWN, spread: float = 1.05) -> None:
+        self.model = OnlineModel(AbstainingTable(slowdown, spread=spread))
         self.devices = [
             Device(id=f"on {name}", type=DEVICE, residents=(Job(id=f"r {name}", workload=name),)) for name in RESIDENTS
         ]
@@ -157,3 +157,24 @@ def test_a_known_job_that_waits_is_no_probe() -> None:
     site = Site(dict.fromkeys(SLOWDOWN, 1.9))
     (action,) = site.plan("a", probe_devices=3).actions
     assert action.kind is ActionKind.WAIT
+
+
+def test_a_pair_that_may_be_worth_it_is_tried_once_and_then_known() -> None:
+    site = Site(dict.fromkeys(SLOWDOWN, 1.9), spread=1.8)
+    (waits,) = site.plan("a").actions
+    assert waits.rule is not None
+    assert waits.rule.kind is RuleKind.JOINT_THROUGHPUT
+    (action,) = probes(site.plan("a", probe_devices=1, probe_cap=3.0, probe_risk=0.5))
+    partner = action.device_id.removeprefix("on ")
+    (elsewhere,) = (device for device in site.devices if device.id == action.device_id)
+    site.devices = [elsewhere]
+    for _ in range(3):  # it is as bad as it seemed
+        site.observe("a", partner, 1.95)
+        site.observe(partner, "a", 1.95)
+    assert not probes(site.plan("a", probe_devices=1, probe_cap=3.0, probe_risk=0.5))
+    better = Site(dict.fromkeys(SLOWDOWN, 1.9), spread=1.8)
+    better.devices = [elsewhere]
+    better.observe("a", partner, 1.3)
+    better.observe(partner, "a", 1.3)
+    (known,) = better.plan("a").actions
+    assert known.kind is ActionKind.START_SHARED

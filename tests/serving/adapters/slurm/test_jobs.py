@@ -1,5 +1,6 @@
 """Both generations of Slurm's JSON are read into the same records; whatever is no plain job is left to Slurm."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,8 +88,11 @@ def test_what_is_no_plain_job_is_left_to_slurm(given: dict[str, Any], why: str) 
 
 
 def test_a_node_that_we_chose_is_no_choice_of_the_user() -> None:
-    note = str(Note(state="placed", to=GpuAddress("n1", "g0"), tres="gres:shard:1", decision="d", round_s=3, tries=1))
-    assert one(required_nodes="n1", admin_comment=note).special == ""
+    note = Note(state="placed", to=GpuAddress("n1", "g0"), tres="gres:shard:1", decision="d", round_s=3, tries=1)
+    assert one(required_nodes="n1", admin_comment=str(note)).special == ""
+    assert one(required_nodes="n1", admin_comment=str(note), dependency="afterany:3").special == "dependency"
+    note = replace(note, after=("3",))
+    assert one(required_nodes="n1", admin_comment=str(note), dependency="afterany:3").special == ""
 
 
 def test_nodes_that_take_no_job_and_gpus_without_an_address() -> None:
@@ -113,9 +117,10 @@ def test_what_is_no_answer_is_one_clear_error(text: str) -> None:
     tres=st.sampled_from(["", "gres:shard:1", "gres:shard:g1:2"]),
     decision=st.text("0123456789abcdef", max_size=16),
     numbers=st.tuples(st.integers(0, 2**40), st.integers(0, 9)),
+    after=st.lists(st.integers(1, 10**9).map(str), max_size=3),
 )
 def test_a_note_is_read_as_it_was_written(
-    state: str, place: tuple[str, str] | None, tres: str, decision: str, numbers: tuple[int, int]
+    state: str, place: tuple[str, str] | None, tres: str, decision: str, numbers: tuple[int, int], after: list[str]
 ) -> None:
     note = Note(
         state=state,
@@ -124,6 +129,7 @@ def test_a_note_is_read_as_it_was_written(
         decision=decision,
         round_s=numbers[0],
         tries=numbers[1],
+        after=tuple(after),
     )
     assert Note.parse(str(note)) == note
 

@@ -47,6 +47,40 @@ def test_a_place_that_was_not_taken_is_asked_for_again_and_given_back_after_thre
     assert seen.left_out == {"tried too often": 1}
 
 
+def taking(job_id: int, gpu: str, ran_s: float, **given: object) -> object:
+    """A running job that says that it takes 100 s."""
+    return running(job_id, gpu, start_s=NOW - ran_s, comment="interfere:workload=gemm;remaining_s=100", **given)
+
+
+def test_a_job_about_to_end_counts_as_ended_and_its_place_is_offered() -> None:
+    full = (taking(1, "g0", 10.0), taking(2, "g0", 97.0), running(3, "g1"), running(4, "g1"))
+    seen = view(*full, pending(5))
+    assert devices(seen) == {"n0/g0": ("1",), "n0/g1": ("3", "4")}
+    assert seen.ending == {"n0/g0": ("2",), "n0/g1": ()}
+    # it takes a little longer than it said; much longer; it is just being cleaned up
+    assert view(taking(1, "g0", 104.0), pending(5)).ending["n0/g0"] == ("1",)
+    assert view(taking(1, "g0", 106.0), pending(5)).ending["n0/g0"] == ()
+    completing = view(running(1, "g0", state="COMPLETING"), pending(5))
+    assert devices(completing)["n0/g0"] == () == completing.ending["n0/g0"]
+    # what it lost to the jobs beside it comes on top
+    late = partition_problem("main", [taking(1, "g0", 97.0), pending(5)], [node()], SETTINGS, NOW, lambda _: 20.0)
+    assert late.ending["n0/g0"] == ()
+    off = replace(SETTINGS, prepare_s=0.0)
+    assert partition_problem("main", [*full, pending(5)], [node()], off, NOW).snapshot is None
+
+
+def test_a_prepared_place_is_not_offered_again_and_both_jobs_never_count_at_once() -> None:
+    note = replace(placed(3, "g0").note, after=("2",))  # type: ignore[attr-defined]
+    follower = pending(3, note=note, tres="gres:shard:g0:1")
+    seen = view(taking(1, "g0", 10.0), taking(2, "g0", 150.0), follower, pending(4))
+    assert devices(seen) == {"n0/g0": ("1", "3"), "n0/g1": ()}, "2 is followed, although it takes longer than it said"
+    # the job before it has not ended in time: the place is lost, and both say so
+    waited = pending(3, note=replace(note, round_s=int(NOW - 61)), tres="gres:shard:g0:1")
+    seen = view(taking(1, "g0", 10.0), taking(2, "g0", 150.0), waited, pending(4))
+    assert [job.id for job in seen.candidates] == ["3", "4"]
+    assert devices(seen) == {"n0/g0": ("1", "2"), "n0/g1": ()}
+
+
 def test_gpus_that_advice_must_not_share() -> None:
     whole = running(1, "g0", held=(Held("gpu", GpuAddress("n0", "g0"), 1),))
     silent = running(2, "g1", comment="")

@@ -72,3 +72,19 @@ def test_a_user_without_rights_keeps_the_note_in_the_comment() -> None:
     for line, state in ((clear, "clearing"), (write, "placed")):
         assert f" Comment=interfere:workload=a|interfere:{state};to=n1/g0;" in line
         assert "AdminComment" not in line
+
+
+def test_a_prepared_job_waits_for_the_end_of_others_until_it_is_placed_anew_or_handed_back() -> None:
+    edit = place(pending(1), GpuAddress("n0", "g1"), "d", NOW, after=("7", "8"))
+    assert edit.kind == "prepare"
+    assert edit.note is not None
+    assert (edit.note.after, edit.note.tries) == (("7", "8"), 0)
+    assert "Dependency" not in edit.lines[0], "it is far from the scheduler already"
+    assert " Dependency=afterany:7:8 StartTime=now " in edit.lines[1]
+    assert Note.parse(str(edit.note)) == edit.note
+    prepared = pending(1, note=edit.note, tres="gres:shard:g1:1")
+    again = place(prepared, GpuAddress("n0", "g0"), "d", NOW)
+    assert again.note is not None
+    assert (again.note.after, again.note.tries) == ((), 1)
+    for lines in (again.lines, hand_back(prepared).lines, repair(prepared, 20.0).lines):
+        assert " Dependency= StartTime=" in lines[-1]
