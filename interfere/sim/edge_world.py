@@ -1,15 +1,13 @@
-"""Deadlines and edge devices, drawn onto a world; the draws of deadlines can be saved and read back.
+"""Deadlines and edge devices, drawn onto a world.
 
 A job's deadline is its arrival + λ · its duration, λ uniform in a range; a share of jobs has none. The cloud pool is
 always present; the edge pool is present at night only, is slower, and may be taken back at random at short notice.
-Law: draws that are read back are the draws that were saved; a world with other jobs refuses them.
+Law: equal worlds and seeds get equal deadlines and devices.
 """
 
-import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,70 +33,18 @@ CLOUD, EDGE = "cloud", "edge"  # names of the pools
 # --- deadlines --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadlineDraws:
-    """Deadlines drawn for the jobs of one world."""
-
-    world: str
-    family: str
-    seed: int
-    deadline_s: Mapping[str, float]  # job id -> deadline; a job that is not in it has none
-    jobs: int  # in the world
-
-
-def draw_deadlines(world: World, family: str, seed: int) -> DeadlineDraws:
-    """Draw deadlines of one of the `FAMILIES`. Raises InvalidInputError for an unknown family."""
+def with_deadlines(world: World, family: str, seed: int) -> World:
+    """Return the world with deadlines of one of the `FAMILIES`. Raises InvalidInputError for an unknown family."""
     if family not in FAMILIES:
         raise InvalidInputError("unknown family of deadlines", value=family, remedy=f"one of {', '.join(FAMILIES)}")
     rng = np.random.default_rng(seed)
     factors = rng.uniform(*FAMILIES[family], len(world.jobs)).tolist()
     shares = rng.random(len(world.jobs)).tolist()
-    deadline_s = {
-        job.id: job.arrival_s + factor * job.duration_s
+    jobs = tuple(
+        replace(job, deadline_s=job.arrival_s + factor * job.duration_s if share >= BEST_EFFORT_SHARE else math.inf)
         for job, factor, share in zip(world.jobs, factors, shares, strict=True)
-        if share >= BEST_EFFORT_SHARE
-    }
-    return DeadlineDraws(world=world.name, family=family, seed=seed, deadline_s=deadline_s, jobs=len(world.jobs))
-
-
-def with_deadlines(world: World, draws: DeadlineDraws) -> World:
-    """Return the world with the drawn deadlines. Raises InvalidInputError where they were drawn for another world."""
-    unknown = set(draws.deadline_s) - {job.id for job in world.jobs}
-    if unknown or draws.jobs != len(world.jobs) or draws.world != world.name:
-        raise InvalidInputError(
-            f"these deadlines are of another world than {world.name} with {len(world.jobs)} jobs",
-            value=f"{draws.world} with {draws.jobs} jobs",
-            remedy="draw them anew, or replay the world they are of",
-        )
-    jobs = tuple(replace(job, deadline_s=draws.deadline_s.get(job.id, math.inf)) for job in world.jobs)
+    )
     return replace(world, jobs=jobs)
-
-
-def save_draws(path: Path, draws: Sequence[DeadlineDraws]) -> None:
-    """Write the draws of the worlds of one trace as one JSON document."""
-    documents = [{**asdict(draw), "deadline_s": dict(draw.deadline_s)} for draw in draws]
-    path.write_text(json.dumps({"draws": documents}, indent=0), encoding="utf-8")
-
-
-def read_draws(path: Path) -> tuple[DeadlineDraws, ...]:
-    """Read draws that `save_draws` wrote. Raises InvalidInputError that names the file."""
-    try:
-        return tuple(
-            DeadlineDraws(
-                world=str(document["world"]),
-                family=str(document["family"]),
-                seed=int(document["seed"]),
-                jobs=int(document["jobs"]),
-                deadline_s={str(k): float(v) for k, v in document["deadline_s"].items()},
-            )
-            for document in json.loads(path.read_text(encoding="utf-8"))["draws"]
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidInputError(
-            f"not a file of deadlines ({type(error).__name__}: {error})",
-            value=str(path),
-            remedy="give one that `interfere replay --deadlines` wrote",
-        ) from None
 
 
 # --- edge devices -----------------------------------------------------------------------------------------------------
@@ -113,48 +59,42 @@ class EdgeSetting:
     seed: int = 0  # of the revocations
 
     def apply(self, world: World) -> World:
-        """Return a world with the edge devices that this setting describes."""
-        return with_edge(world, added=self.added, revocation_seed=self.seed if self.revoked else None)
+        """Return the world with a pool of edge devices that are present at night, by the world's time of day.
 
-
-def with_edge(world: World, *, added: bool = True, revocation_seed: int | None = None) -> World:
-    """Return the world with a pool of edge devices that are present at night, by the world's time of day.
-
-    `added`: the edge consists of copies of `EDGE_SHARE` of the nodes, and the whole world is the cloud. Otherwise these
-    nodes themselves become the edge, the other nodes the cloud, and jobs larger than the cloud are left out.
-    `revocation_seed`: seed of the times at which edge nodes are reclaimed; None: never before morning. Raises
-    InvalidInputError where no cloud is left.
-    """
-    nodes = list(dict.fromkeys(device.device.node for device in world.devices))
-    edge_nodes = nodes[len(nodes) - max(1, round(EDGE_SHARE * len(nodes))) :]
-    last_arrival_s = world.jobs[-1].arrival_s if world.jobs else 0.0
-    nights = _nights(world.clock_s, last_arrival_s + sum(job.duration_s for job in world.jobs))
-    rng = None if revocation_seed is None else np.random.default_rng(revocation_seed)
-    windows = {node: nights if rng is None else _with_revocations(nights, rng) for node in edge_nodes}
-    cloud = tuple(
-        replace(device, device=replace(device.device, pool=CLOUD))
-        for device in world.devices
-        if added or device.device.node not in windows
-    )
-    if not cloud:
-        raise InvalidInputError(
-            f"{world.name}: no node is left for the cloud",
-            value=f"{len(nodes)} nodes, {EDGE_SHARE:.0%} of them edge",
-            remedy="give more nodes, or an edge beside them (--added)",
+        With `added` the edge consists of copies of `EDGE_SHARE` of the nodes, and the whole world is the cloud.
+        Otherwise these nodes themselves become the edge, the other nodes the cloud, and jobs larger than the cloud are
+        left out. Raises InvalidInputError where no cloud is left.
+        """
+        nodes = list(dict.fromkeys(device.device.node for device in world.devices))
+        edge_nodes = nodes[len(nodes) - max(1, round(EDGE_SHARE * len(nodes))) :]
+        last_arrival_s = world.jobs[-1].arrival_s if world.jobs else 0.0
+        nights = _nights(world.clock_s, last_arrival_s + sum(job.duration_s for job in world.jobs))
+        rng = np.random.default_rng(self.seed) if self.revoked else None
+        windows = {node: nights if rng is None else _with_revocations(nights, rng) for node in edge_nodes}
+        cloud = tuple(
+            replace(device, device=replace(device.device, pool=CLOUD))
+            for device in world.devices
+            if self.added or device.device.node not in windows
         )
-    edge = tuple(
-        SimDevice(
-            device=_edge_device(device.device),
-            speed=EDGE_SPEED,
-            windows=windows[device.device.node],
-            announced=nights,
-            notice_s=NOTICE_S,
+        if not cloud:
+            raise InvalidInputError(
+                f"{world.name}: no node is left for the cloud",
+                value=f"{len(nodes)} nodes, {EDGE_SHARE:.0%} of them edge",
+                remedy="give more nodes, or an edge beside them (--added)",
+            )
+        edge = tuple(
+            SimDevice(
+                device=_edge_device(device.device),
+                speed=EDGE_SPEED,
+                windows=windows[device.device.node],
+                announced=nights,
+                notice_s=NOTICE_S,
+            )
+            for device in world.devices
+            if device.device.node in windows
         )
-        for device in world.devices
-        if device.device.node in windows
-    )
-    jobs: tuple[SimJob, ...] = tuple(job for job in world.jobs if job.gpus <= len(cloud))
-    return replace(world, devices=(*cloud, *edge), jobs=jobs)
+        jobs: tuple[SimJob, ...] = tuple(job for job in world.jobs if job.gpus <= len(cloud))
+        return replace(world, devices=(*cloud, *edge), jobs=jobs)
 
 
 def edge_type(device_type: str) -> str:

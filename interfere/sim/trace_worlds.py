@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from types import MappingProxyType
 
 import numpy as np
@@ -222,18 +221,6 @@ def days_spanned(world: World) -> int:
     if not world.jobs:
         return 0
     return int(world.jobs[-1].arrival_s // DAY_S - world.jobs[0].arrival_s // DAY_S) + 1
-
-
-def has_ties(world: World) -> bool:
-    """Return whether two jobs of a world arrive at the same moment."""
-    return any(later.arrival_s == earlier.arrival_s for earlier, later in pairwise(world.jobs))
-
-
-def shuffle_ties(world: World, seed: int) -> World:
-    """Return the world with jobs that arrive at the same moment in an order drawn by the seed."""
-    ranks = np.random.default_rng(seed).random(len(world.jobs)).tolist()
-    order = sorted(range(len(world.jobs)), key=lambda k: (world.jobs[k].arrival_s, ranks[k]))
-    return replace(world, jobs=tuple(world.jobs[k] for k in order))
 
 
 def redraw_days(world: World, seed: int) -> World:

@@ -2,7 +2,7 @@
 
 Differences pair a scheduler with its reference job by job: completion times with the same scheduler without sharing,
 deadline satisfaction with EDF that drops infeasible jobs. Means and their intervals are of the traces as recorded;
-further draws only show the spread. Jobs of one second may have been replayed in further orders.
+further draws only show the spread.
 Worlds with deadlines are one group. The others are split: where more is offered than can be served, any gain grows with
 the length of the trace, so overloaded worlds are reported apart; a further draw of a stable world that happens to be
 overloaded counts nowhere.
@@ -19,7 +19,6 @@ import numpy as np
 from interfere.records.cluster import DEFAULT_SEATS
 from interfere.sim.schedulers.records import SchedulerRecord
 from interfere.sim.score import DayTotals, Score, score_of
-from interfere.sim.trace_worlds import has_ties
 from interfere.sim.truth import GANG_EXCESS, Composition
 from interfere.sim.uncertainty import (
     MIN_SPREAD_DAYS,
@@ -57,7 +56,6 @@ class Line:
     change_to_pairs: UncertainMean | None  # the same against two jobs at most on a device; None for schedulers of two
     completion_s: UncertainMean  # mean completion time of the jobs that end
     worst_slowdown: UncertainMean  # by company: of the jobs that arrive on one day the largest, averaged over days
-    tie_range_s: tuple[float, float] | None  # of mean completion time over orders of jobs of one second
     satisfaction: UncertainMean | None  # of deadlines; None where no job has one
     satisfaction_change: UncertainMean | None  # to the deadline baseline; None where that was not replayed
     best_effort_s: UncertainMean | None  # mean completion time of jobs without a deadline; None where no job has one
@@ -137,15 +135,13 @@ def trace_tasks(
     worlds: Sequence[World],
     *,
     draws: int = 0,
-    tie_draws: int = 0,
 ) -> list[ReplayTask]:
-    """Return the tasks of every scheduler on every trace, in every order of ties. Other fields are those of `plain`."""
+    """Return the tasks of every scheduler on every trace. Other fields are those of `plain`."""
     return [
-        replace(plain, scheduler=one, world=k, draw=draw, tie=tie)
-        for k, world in enumerate(worlds)
+        replace(plain, scheduler=one, world=k, draw=draw)
+        for k in range(len(worlds))
         for draw in range(draws + 1)
         for one in schedulers
-        for tie in range((tie_draws if draw == 0 and has_ties(world) else 0) + 1)
     ]
 
 
@@ -184,7 +180,7 @@ def _kind(task: ReplayTask, scheduler: SchedulerRecord | None = None) -> ReplayT
     nor the gangs' excess is part of its kind, and of one with two seats the composition is not.
     """
     scheduler = scheduler or task.scheduler
-    kind = replace(task, scheduler=scheduler, world=0, draw=0, tie=0)
+    kind = replace(task, scheduler=scheduler, world=0, draw=0)
     if not scheduler.sharing:
         kind = replace(kind, max_slowdown=math.inf, scenario=0, gang_excess=GANG_EXCESS)
     return kind if scheduler.seats > DEFAULT_SEATS else replace(kind, composition=Composition.SUM)
@@ -194,8 +190,7 @@ def _line(
     group: TraceGroup, task: ReplayTask, kinds: Mapping[tuple[TraceGroup, ReplayTask], Sequence[ReplayResult]]
 ) -> Line:
     def replays_of(scheduler: SchedulerRecord | None) -> list[ReplayResult]:
-        found = kinds.get((group, _kind(task, scheduler)), ()) if scheduler is not None else ()
-        return [run for run in found if run.task.tie == 0]
+        return list(kinds.get((group, _kind(task, scheduler)), ())) if scheduler is not None else []
 
     # 1. The replays of the scheduler and, where there are any, those of its reference on the same traces.
     record = task.scheduler
@@ -237,7 +232,6 @@ def _line(
         change_to_pairs=change_over_days(runs, replays_of(record.in_pairs)),
         completion_s=mean(DayTotals.completion, POSITIVE, lambda score: score.mean_completion_s),
         worst_slowdown=mean(DayTotals.worst, POSITIVE, lambda score: score.worst_slowdown),
-        tie_range_s=_tie_range_s(every),
         satisfaction=satisfaction,
         satisfaction_change=satisfaction_change,
         best_effort_s=best_effort_s,
@@ -265,17 +259,6 @@ def _traces(runs: Sequence[ReplayResult], figures: Sequence[float]) -> list[floa
     if not redrawn and sum(len(each.completion_s) for each in _days(runs)) >= MIN_SPREAD_DAYS:
         return []
     return [figure for figure in figures if not math.isnan(figure)]
-
-
-def _tie_range_s(runs: Sequence[ReplayResult]) -> tuple[float, float] | None:
-    """Return the least and the largest mean completion time over the orders of ties; None where no orders were
-    drawn."""
-    orders: dict[int, list[Score]] = {}
-    for run in runs:
-        if run.task.draw == 0:
-            orders.setdefault(run.task.tie, []).append(run.score)
-    means = [score_of(same).mean_completion_s for same in orders.values()]
-    return (min(means), max(means)) if len(means) > 1 else None
 
 
 # --- changes of the mean completion time ------------------------------------------------------------------------------

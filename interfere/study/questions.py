@@ -9,7 +9,7 @@ that says what to do about that.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,18 +22,9 @@ from interfere.extensions import ExtensionKind, find_extension
 from interfere.reports.document import Document
 from interfere.sharing_modes import OptionalSharingMode
 from interfere.sim.beliefs import MatrixPredictor, beliefs_of_types, mean_beliefs, noisy_beliefs, true_beliefs
-from interfere.sim.edge_world import (
-    FAMILIES,
-    DeadlineDraws,
-    EdgeSetting,
-    draw_deadlines,
-    edge_beliefs,
-    edge_truth,
-    read_draws,
-    with_deadlines,
-)
+from interfere.sim.edge_world import EdgeSetting, edge_beliefs, edge_truth, with_deadlines
 from interfere.sim.schedulers.sharing import SchedulerOptions
-from interfere.sim.trace_worlds import shuffle_ties, speeds_of, worlds_of
+from interfere.sim.trace_worlds import speeds_of, worlds_of
 from interfere.sim.truth import (
     STEP_TIME,
     UNKNOWN_ALONE,
@@ -176,7 +167,6 @@ class StudyInputs:
     tried: frozenset[frozenset[str]]  # unordered pairs with a row of measurements; none of a model's predictions
     left_out: tuple[tuple[str, int], ...]  # jobs that cannot be replayed: reason, number
     notes: tuple[str, ...]  # on changes to the trace, the truth and the beliefs, one line each
-    deadline_draws: tuple[DeadlineDraws, ...] = field(default=())  # one a world; empty without deadlines
 
     @property
     def worlds(self) -> tuple[World, ...]:
@@ -209,8 +199,6 @@ def read_inputs(study: Study, models: StudyModels, *, other_scenarios: bool = Fa
         speeds=speeds,
     )
     worlds = trace_worlds.worlds
-    if study.shuffle_ties:
-        worlds = tuple(shuffle_ties(world, study.seed) for world in worlds)
     # 2. How much of the trace the slowdowns cover.
     coverage = coverage_of(truth, worlds)
     if other_scenarios or any(record.sharing for record in study.schedulers):
@@ -238,7 +226,6 @@ def read_inputs(study: Study, models: StudyModels, *, other_scenarios: bool = Fa
     notes = [map_note, *known, speeds_note, trace_worlds.note(), beliefs_note]
     # 4. Deadlines and edge devices.
     edge: EdgeSetting | None = None
-    draws: tuple[DeadlineDraws, ...] = ()
     if study.deadlines is not None:
         if len(truths) > 1:
             raise InvalidInputError(
@@ -246,8 +233,7 @@ def read_inputs(study: Study, models: StudyModels, *, other_scenarios: bool = Fa
                 value=", ".join(each.device_type for each in truths),
                 remedy="leave deadlines out",
             )
-        draws = _deadline_draws(worlds, study.deadlines, study.seed)
-        worlds = tuple(with_deadlines(world, draw) for world, draw in zip(worlds, draws, strict=True))
+        worlds = tuple(with_deadlines(world, study.deadlines, study.seed) for world in worlds)
         edge = EdgeSetting(added=study.added, revoked=study.taken, seed=study.seed)
         scenarios = [_with_edge(scenario, worlds) for scenario in scenarios]
         if math.isnan(trace.start_s):
@@ -280,7 +266,6 @@ def read_inputs(study: Study, models: StudyModels, *, other_scenarios: bool = Fa
         tried=tried,
         left_out=trace_worlds.left_out,
         notes=tuple(filter(None, notes)),
-        deadline_draws=draws,
     )
 
 
@@ -341,21 +326,6 @@ def _beliefs(
         f"speed is {fitted.error:.3f}; the others by their measurement"
     )
     return fitted.predictor, fitted.measured, note
-
-
-def _deadline_draws(worlds: Sequence[World], deadlines: str, seed: int) -> tuple[DeadlineDraws, ...]:
-    """Return deadlines in the order of the worlds, drawn from a family or read from a file of draws."""
-    if deadlines in FAMILIES or not Path(deadlines).exists():
-        return tuple(draw_deadlines(world, deadlines, seed) for world in worlds)
-    draws = {draw.world: draw for draw in read_draws(Path(deadlines))}
-    missing = [world.name for world in worlds if world.name not in draws]
-    if missing:
-        raise InvalidInputError(
-            f"no deadlines of world {missing[0]} in the file",
-            value=deadlines,
-            remedy=f"it has {', '.join(draws) or 'none'}; draw anew with one of {', '.join(FAMILIES)}",
-        )
-    return tuple(draws[world.name] for world in worlds)
 
 
 def _with_edge(scenario: Scenario, worlds: Sequence[World]) -> Scenario:

@@ -3,8 +3,8 @@
 import csv
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ from interfere.file_writing import write_atomically
 from interfere.records.cluster import DEFAULT_SEATS
 from interfere.reports.document import Document
 from interfere.reports.html_page import write_html_page
-from interfere.sim.edge_world import CHECKPOINT_S, DeadlineDraws, save_draws
+from interfere.sim.edge_world import CHECKPOINT_S
 from interfere.sim.schedulers.records import DEADLINE_DEFAULT, DEFAULT, SchedulerRecord
-from interfere.sim.trace_worlds import days_spanned, has_ties
+from interfere.sim.trace_worlds import days_spanned
 from interfere.sim.truth import Composition
 from interfere.sim.world import World
 from interfere.study.comparison import Comparison, compare, on_whole_traces, trace_tasks, with_references
@@ -24,16 +24,13 @@ from interfere.study.questions import StudyInputs, StudyModels, read_inputs
 from interfere.study.replay_report import replay_document, verdicts
 from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask
 from interfere.study.study import HIDDEN_SHARE, NODE_GPUS, TIRESIAS_CHECKPOINT_S, Study, require_acting
-from interfere.study.tuned_constants import tuned_here, tuned_note
 
-TIE_DRAWS = 2  # further orders of jobs of one second; none with deadlines, where replays take long
 GUESTS_END_FIRST = "guests end first, where no job is preempted: a job joins one that is expected to end no earlier"
 INTERRUPTED = "interrupted: of the traces that every policy was replayed on by then"
 COMPOSED_GROUPS = (
     "seats: a group that the truth did not measure slows each job down by the sum of its pairs, 1 + Σ (s - 1), unless "
     "the title of a table says by their product; the scheduler composes groups as the server does"
 )
-DRAWS_FILE = "deadlines.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +44,6 @@ class ReplayAnswer:
     product: Comparison | None  # the same where they are the product; None where two jobs at most share a device
     notes: tuple[str, ...]  # truth, trace, predictions: what was clipped, filled, left out
     interrupted: bool
-    deadline_draws: tuple[DeadlineDraws, ...] = ()  # one a world; empty without deadlines
-    tuned: Mapping[str, str] = field(default_factory=dict)  # policy -> what of it was chosen on this very trace
 
     def document(self) -> Document:
         """Return the report for people."""
@@ -62,7 +57,6 @@ class ReplayAnswer:
             "coverage": self.coverage,
             "notes": self.notes,
             "verdicts": verdicts(self),
-            "tuned_on_this_trace": self.tuned,
             "cap": self.cap,
             "stable": comparison.stable,
             "overloaded": comparison.overloaded,
@@ -71,11 +65,10 @@ class ReplayAnswer:
         }
         if self.product is not None:
             content["groups_by_product"] = {"stable": self.product.stable, "overloaded": self.product.overloaded}
-        if self.deadline_draws:
-            recorded = [run for run in comparison.runs if run.task.is_recorded]
+        if self.study.deadlines is not None:
+            recorded = [run for run in comparison.runs if not run.task.draw]
             content["deadlines"] = comparison.deadlines
             content["worlds"] = list(dict.fromkeys(run.world for run in recorded))
-            content["draws_file"] = next((path for path in files if path.name == DRAWS_FILE), "")
             content["schedulers"] = {
                 scheduler.label: [run.score for run in recorded if run.task.scheduler == scheduler]
                 for scheduler in self.study.schedulers
@@ -83,8 +76,7 @@ class ReplayAnswer:
         return content
 
     def write(self, folder: Path) -> list[Path]:
-        """Write `report.html`, `runs.csv`, `jobs.parquet`, and with deadlines `deadlines.json`, each whole or not at
-        all.
+        """Write `report.html`, `runs.csv` and `jobs.parquet`, each whole or not at all.
 
         Raises UnfitError where the folder cannot be written.
         """
@@ -98,8 +90,6 @@ class ReplayAnswer:
             "runs.csv": lambda path: Path(path).write_text(text.getvalue(), encoding="utf-8", newline=""),
             "jobs.parquet": lambda path: _write_jobs(path, runs),
         }
-        if self.deadline_draws:
-            saves[DRAWS_FILE] = lambda path: save_draws(Path(path), self.deadline_draws)
         for name, save in saves.items():
             write_atomically(folder / name, save)
         return [write_html_page(folder / "report.html", self.document()), *(folder / name for name in saves)]
@@ -108,7 +98,7 @@ class ReplayAnswer:
 def _run_facts(run: ReplayResult) -> dict[str, Any]:
     """Return the figures of one replay by name."""
     task = run.task
-    head = {"policy": run.policy, "world": run.world, "draw": task.draw, "tie": task.tie}
+    head = {"policy": run.policy, "world": run.world, "draw": task.draw}
     return head | {"load": run.load, "seconds": run.seconds} | run.score.facts()
 
 
@@ -170,8 +160,6 @@ class ReplayQuestion:
         """Return the tasks of every scheduler, trace by trace. Groups of three and more are also composed by the
         product."""
         _check_draws(study, inputs.worlds)
-        usual = TIE_DRAWS if study.deadlines is None else 0
-        tie_draws = usual if study.tie_draws is None else study.tie_draws
         schedulers = _replayed(study, inputs.coverage)
         plain = ReplayTask(
             scheduler=schedulers[0], load=study.loads[0] if study.loads else None, max_slowdown=study.caps[0]
@@ -179,9 +167,7 @@ class ReplayQuestion:
         tasks = []
         for composition in Composition:
             seated = [one for one in schedulers if composition is Composition.SUM or one.seats > DEFAULT_SEATS]
-            tasks += trace_tasks(
-                replace(plain, composition=composition), seated, inputs.worlds, draws=study.draws, tie_draws=tie_draws
-            )
+            tasks += trace_tasks(replace(plain, composition=composition), seated, inputs.worlds, draws=study.draws)
         return replace(inputs.replays, days_as_recorded=False, keep_jobs=True), tasks
 
     def answer(
@@ -211,29 +197,24 @@ class ReplayQuestion:
                 comparisons.append(replace(found, lines=tuple(in_order)))
         if not comparisons:
             raise KeyboardInterrupt
-        named = replace(study, schedulers=_named(study, inputs.coverage))
-        tuned = tuned_here(inputs.worlds, named.schedulers, guest_may_stay=study.guest_may_stay is not False)
         product = comparisons[1] if len(comparisons) > 1 else None
         dropped = comparisons[0].dropped
         notes = (
             INTERRUPTED if interrupted else "",
             inputs.coverage.note(),
-            tuned_note(tuned),
             "" if study.guest_may_stay else GUESTS_END_FIRST,
             *inputs.notes,
             COMPOSED_GROUPS if product is not None else "",
             f"draws with an offered load of 1 or more count nowhere: {', '.join(dropped)}" if dropped else "",
         )
         return ReplayAnswer(
-            study=named,
+            study=replace(study, schedulers=_named(study, inputs.coverage)),
             coverage=inputs.coverage,
             cap=inputs.replays.counted_cap,
             comparison=comparisons[0],
             product=product,
             notes=tuple(filter(None, notes)),
             interrupted=interrupted,
-            deadline_draws=inputs.deadline_draws,
-            tuned=tuned,
         )
 
 
@@ -280,7 +261,7 @@ def _check(study: Study, schedulers: Sequence[SchedulerRecord]) -> None:
             ("seats", any_that("plans_groups"), grouping),
             ("guest_may_stay", in_pairs, "policies that share in pairs only"),
             ("guest_may_stay", any_that("uses_guest_ends_first"), "a policy that shares and stops no job"),
-            ("slice_s", any_that("uses_slices"), "a policy with an order that shares and stops no job"),
+            ("slice_s", any_that("rematch"), "a policy with rematch"),
             ("whole_nodes", any_that("uses_whole_nodes"), "a policy with an order, or slots"),
             ("duration_error", any_that("knows_durations"), told),
             ("checkpoint_s", any_that("stops_jobs") or dated, stopping),
@@ -295,13 +276,7 @@ def _check(study: Study, schedulers: Sequence[SchedulerRecord]) -> None:
 
 
 def _check_draws(study: Study, worlds: Sequence[World]) -> None:
-    """Raise InvalidInputError where redrawn days would equal the recorded day, or where no jobs tie for their order."""
-    if study.tie_draws and not any(has_ties(world) for world in worlds):
-        raise InvalidInputError(
-            "tie_draws would change nothing: no two jobs of a world arrive together",
-            value=f"tie_draws {study.tie_draws}",
-            remedy="leave it out",
-        )
+    """Raise InvalidInputError where redrawn days would equal the recorded day."""
     if study.draws and all(days_spanned(world) == 1 for world in worlds):
         raise InvalidInputError(
             "draws would change nothing: every world of the trace arrives within one day",

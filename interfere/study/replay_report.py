@@ -85,9 +85,6 @@ COLUMNS = (
     Column("mean", HOURS, of="score.mean_completion_s"),
     Column("against none", CHANGE, of=lambda line: estimate(line.change)),
     Column("spread", CHANGE, of=lambda line: spread(line.change)),
-    Column(
-        "order of ties", HOURS, of=lambda line: Range(*line.tie_range_s) if line.tie_range_s else None, is_detail=True
-    ),
     Column("median", HOURS, of="score.median_completion_s", is_detail=True),
     Column("p99", HOURS, of="score.p99_completion_s", is_detail=True),
     Column("slowdown", fixed(2), of="score.mean_slowdown", is_detail=True),
@@ -101,7 +98,7 @@ LEGEND = (
     "mean, median, p99: completion time of all jobs, from arrival to end; against none: change of the mean against the "
     f"same policy without sharing, with the {CONFIDENCE:.0%} interval of this mean over other such periods (from "
     f"overlapping batches of the recorded days); spread: that of {CONFIDENCE:.0%} of single days, or of whole traces "
-    "where days were redrawn; order of ties: the mean over orders of jobs submitted in one second; slowdown: "
+    "where days were redrawn; slowdown: "
     "completion time over run time without sharing; in use, shared: of device time; past cap: pairs that truly slowed "
     "a side beyond the cap"
 )
@@ -198,11 +195,9 @@ def _populations(comparison: Comparison) -> list[str]:
 def verdicts(answer: "ReplayAnswer") -> list[str]:
     """Return sentences that name the best policy by mean completion time and by deadlines met.
 
-    Each is given among all policies, and among policies that could run in practice. Policies with a constant chosen on
-    this very trace are excluded.
+    Each is given among all policies, and among policies that could run in practice.
     """
-    stable = [line for line in answer.comparison.stable if line.policy not in answer.tuned]
-    deadlines = [line for line in answer.comparison.deadlines if line.policy not in answer.tuned]
+    stable, deadlines = answer.comparison.stable, answer.comparison.deadlines
     unknown = [line for line in stable if not line.scheduler.knows_durations]
     nonpreemptive = [line for line in unknown if not line.scheduler.is_preemptive]
     texts = []
@@ -246,7 +241,7 @@ def _completion_figures(comparison: Comparison) -> list[Figure]:
     """Return figures of completion times (mean and distribution), of the changes by sharing, and of devices over
     time."""
     lines = comparison.stable
-    recorded = [run for run in comparison.runs if run.task.is_recorded and run.load < 1]
+    recorded = [run for run in comparison.runs if not run.task.draw and run.load < 1]
     best = min(
         (line for line in lines if line.against), key=lambda line: line.score.mean_completion_s, default=lines[0]
     )
@@ -270,7 +265,7 @@ def _completion_figures(comparison: Comparison) -> list[Figure]:
 def _deadline_figures(comparison: Comparison) -> list[Figure]:
     """Return figures of the deadlines met, of the differences to the baseline, and of devices over time."""
     lines = sorted(comparison.deadlines, key=lambda line: -_satisfaction(line))
-    recorded = [run for run in comparison.runs if run.task.is_recorded]
+    recorded = [run for run in comparison.runs if not run.task.draw]
     world = max(recorded, key=lambda run: run.load).world
     met = [(line, line.satisfaction) for line in lines if line.satisfaction is not None]
     against = (

@@ -21,7 +21,7 @@ from interfere.sim.schedulers.records import SchedulerRecord
 from interfere.sim.schedulers.registry import LearningScheduler, make_scheduler
 from interfere.sim.schedulers.sharing import SchedulerOptions, SchedulerSettings
 from interfere.sim.score import DayTotals, Score, day_totals_of, score
-from interfere.sim.trace_worlds import redraw_days, scale_to_load, shuffle_ties, typical_week, without_devices
+from interfere.sim.trace_worlds import redraw_days, scale_to_load, typical_week, without_devices
 from interfere.sim.truth import GANG_EXCESS, Composition, TableTruth, TruthTable
 from interfere.sim.world import World
 from interfere.study.engine import Document, Runner, TaskResults, tell
@@ -48,7 +48,7 @@ class ReplayInputs:
     worlds: tuple[World, ...]  # traces as recorded
     scenarios: tuple[Scenario, ...]
     counted_cap: float = 1.5  # slowdown past which pairs are counted
-    seed: int = 0  # of redrawn days and of orders of ties
+    seed: int = 0  # of redrawn days
     edge: EdgeSetting | None = None  # added once days are drawn and arrivals are stretched
     options: SchedulerOptions = field(default_factory=SchedulerOptions)
     online: bool = False  # do schedulers learn from what the replayed jobs measured so far?
@@ -81,7 +81,6 @@ class ReplayTask:
     world: int = 0  # index in `ReplayInputs.worlds`
     load: float | None = None  # offered; None: as recorded
     draw: int = 0  # 0: the recorded days; else the number of the redraw
-    tie: int = 0  # 0: jobs of one second in the order of the trace; else the number of the order drawn
     max_slowdown: float = math.inf  # cap on predicted slowdowns of jobs that share
     scenario: int = 0  # index in `ReplayInputs.scenarios`
     composition: Composition = Composition.SUM  # of groups of three and more that the truth did not measure
@@ -89,11 +88,6 @@ class ReplayTask:
     given_back: int = 0  # devices that are gone, of those of the trace
     given_type: str = ""  # of which they are; empty: of any
     gang_excess: float = GANG_EXCESS  # what gangs lose beside others, relative to jobs on one device
-
-    @property
-    def is_recorded(self) -> bool:
-        """Whether the task replays the days as recorded, in the order of the trace."""
-        return self.draw == self.tie == 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -146,7 +140,7 @@ def replay_task(inputs: ReplayInputs, task: ReplayTask) -> Document:
     if not task.draw:
         arrivals = {job.id: job.arrival_s for job in (recorded if inputs.days_as_recorded else trace).jobs}
         document["days"] = _by_field(day_totals_of(replayed, np.array([arrivals[job.id] for job in trace.jobs])))
-    if inputs.keep_jobs and task.is_recorded:
+    if inputs.keep_jobs and not task.draw:
         document["jobs"] = {name: getattr(replayed, name) for name in _KEPT}
     return document | {"seconds": time.perf_counter() - started_s, "cpu_s": time.process_time() - cpu_started_s}
 
@@ -176,8 +170,7 @@ def trace_of(inputs: ReplayInputs, task: ReplayTask) -> World:
     """Return the trace that a task replays."""
     drawn = _drawn(inputs, task)
     prepared = drawn if inputs.edge is None else inputs.edge.apply(drawn)
-    prepared = without_devices(prepared, task.given_back, task.given_type) if task.given_back else prepared
-    return shuffle_ties(prepared, inputs.seed * 1000 + task.tie) if task.tie else prepared
+    return without_devices(prepared, task.given_back, task.given_type) if task.given_back else prepared
 
 
 def _drawn(inputs: ReplayInputs, task: ReplayTask) -> World:
@@ -209,9 +202,8 @@ def describe(task: ReplayTask, document: Document) -> str:
     """Return a line about one result."""
     found = Score(**document["score"])
     draw = f" draw {task.draw}" if task.draw else ""
-    tie = f" tie order {task.tie}" if task.tie else ""
     met = f"{found.satisfaction:.1%} of deadlines met, " if found.with_deadline else ""
     return (
-        f"{document['world']}{draw}{tie} load {document['load']:.2f} {task.scheduler.label}: mean completion "
+        f"{document['world']}{draw} load {document['load']:.2f} {task.scheduler.label}: mean completion "
         f"{found.mean_completion_s:,.0f} s, {met}{document['cpu_s']:.1f} s of CPU"
     )

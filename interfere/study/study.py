@@ -41,8 +41,7 @@ class Study:
     gpus_by_type: tuple[str, ...] = ()  # instead, type=number for each of several device types
     per_node: int | None = None  # with gpus: devices a node
     checkpoint_s: float | None = None  # work that every stop costs a job
-    shuffle_ties: bool = False  # jobs of one second come in an order drawn by the seed
-    deadlines: str | None = None  # tight, usual, loose, or a file of draws: jobs get deadlines, and the cluster an edge
+    deadlines: str | None = None  # tight, usual or loose: jobs get deadlines, and the cluster an edge
     added: bool = False  # with deadlines: the edge is half as many nodes more, not half of them
     taken: bool = False  # with deadlines: edge nodes are taken back at random, at five minutes' notice
     # --- slowdowns, and what schedulers believe of them
@@ -64,11 +63,10 @@ class Study:
     most_shared_gpus: int | None = None  # jobs on more devices never share
     guest_may_stay: bool | None = None  # may a job join one that is expected to end before it?
     whole_nodes: bool | None = None  # jobs wait for as few nodes as they can do with
-    slice_s: float = 0.0  # sharing is decided at most this often
+    slice_s: float = 0.0  # running jobs are re-paired at most this often
     # --- conditions
     loads: tuple[float, ...] = ()  # offered: arrivals are stretched to it
     draws: int = 0  # further traces of redrawn days
-    tie_draws: int | None = None  # further orders of jobs of one second
     pairs: int | None = None  # to measure, that are named
     seed: int = 0  # of everything that is drawn
 
@@ -84,7 +82,6 @@ class Study:
             ("seats", 2, MAX_SEATS),
             ("caps", 1, math.inf),
             ("draws", 0, math.inf),
-            ("tie_draws", 0, math.inf),
             ("pairs", 1, 50),
             ("seed", 0, math.inf),
         )
@@ -185,7 +182,7 @@ def read_study(path: Path) -> dict[str, object]:
         entries: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidInputError("not a study", value=f"{path}: {error}", remedy="give a TOML file in UTF-8") from None
-    for name in ("trace", "name_map", "table", "model", "deadlines"):
+    for name in ("trace", "name_map", "table", "model"):
         value = entries.get(name)
         if isinstance(value, str) and (path.parent / value).exists():
             entries[name] = str(path.parent / value)

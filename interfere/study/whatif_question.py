@@ -13,7 +13,7 @@ until service is worse than without sharing on all of them.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ from interfere.study.coverage import MissingTruth, gpu_hours, missing_truth
 from interfere.study.questions import StudyInputs, StudyModels, read_inputs
 from interfere.study.replays import ReplayInputs, ReplayResult, ReplayTask
 from interfere.study.study import Study, require_acting
-from interfere.study.tuned_constants import tuned_here
 from interfere.study.whatif_findings import (
     GANG_EXCESSES,
     DevicesSaved,
@@ -58,22 +57,10 @@ LOADS = (0.5, 0.65, 0.75, 0.85, 0.95)
 CAPS = (1.25, 1.5)  # beside none
 SUGGESTED_PAIRS = 5
 PAGE = "whatif.html"
-USED = {
-    *(
-        "question",
-        "trace",
-        "name_map",
-        "gpus",
-        "gpus_by_type",
-        "per_node",
-        "checkpoint_s",
-        "table",
-        "model",
-        "device_type",
-        "mode",
-    ),
-    *("fill", "unknown", "schedulers", "seats", "caps", "loads", "draws", "pairs", "seed"),
-}
+REPLAY_ONLY = (  # fields that this question does not use
+    *("deadlines", "added", "taken", "predict", "hide", "error", "online", "duration_error"),
+    *("most_shared_gpus", "guest_may_stay", "whole_nodes", "slice_s"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +103,6 @@ class WhatIfAnswer:
     week: tuple[WeekScore, ...]  # of the first queue without sharing, with it, and of the server; empty if not replayed
     later: tuple[JobGroup, ...]  # who ends later with sharing; empty where that is not known
     missing: MissingTruth
-    tuned: str  # a note on constants that were chosen on this trace; empty where none were
     replays: int
     planned: int
     interrupted: bool
@@ -129,25 +115,17 @@ class WhatIfAnswer:
         return sum(world.load * len(world.jobs) for world in worlds) / sum(len(world.jobs) for world in worlds)
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        """Return notes on what was changed in the inputs, and on constants that were chosen on this trace."""
-        return (*self.inputs.notes, *([self.tuned] if self.tuned else []))
-
-    @property
     def comparisons(self) -> tuple[PlacementComparison, ...]:
         """The comparisons of matching and greedy placement at each queue and load with replays of both, on stable
         worlds."""
         plain = [line for line in self.effects if self.is_plain(line) and line.group is TraceGroup.STABLE]
         greedy = {(line.against, line.task.load): line for line in plain if line.scheduler.sharing is Sharing.GREEDY}
-        pairs = [
-            (greedy.get((line.against, line.task.load)), line)
+        return tuple(
+            PlacementComparison(greedy=other, matching=line)
             for line in plain
             if line.scheduler.sharing is Sharing.MATCHING
-        ]
-        return tuple(
-            PlacementComparison(greedy=one, matching=other)
-            for one, other in pairs
-            if one is not None and one.score.jobs == other.score.jobs
+            and (other := greedy.get((line.against, line.task.load))) is not None
+            and other.score.jobs == line.score.jobs
         )
 
     @property
@@ -186,37 +164,25 @@ class WhatIfAnswer:
         own."""
         sentences, tone = verdict(self)
         inputs = self.inputs
-        coverage = {
-            "left_out": dict(inputs.left_out),
-            "is_predicted": inputs.is_predicted,
-            "text": coverage_text(inputs),
-        }
-        return {
+        names = ("load", "over_loads", "pays_from", "gang_break_even", "comparisons", "missing", "later")
+        counts = ("replays", "planned", "interrupted")
+        coverage = {"left_out": dict(inputs.left_out), "is_predicted": inputs.is_predicted}
+        return {name: getattr(self, name) for name in (*names, *counts)} | {
             "question": self.study,
             "trace": inputs.trace,
-            "load": self.load,
-            "coverage": inputs.coverage.facts() | coverage,
+            "coverage": inputs.coverage.facts() | coverage | {"text": coverage_text(inputs)},
             "verdict": " ".join(sentences),
-            "over_loads": dict(self.over_loads),
+            "tone": tone.value,
             "devices": self.saved,
             "week": [
                 {"scheduler": each.scheduler.label, "change": each.change, **each.score.facts()} for each in self.week
             ],
-            "later": [asdict(group) for group in self.later],
-            "pays_from": self.pays_from,
-            "gang_break_even": self.gang_break_even,
-            "tone": tone.value,
             "placement": placement_text(self.comparisons),
             "scenarios": scenario_text(self),
             "populations": population_text(self),
             "effects": [self._effect_facts(line) for line in self.effects],
-            "comparisons": self.comparisons,
             "unknown": inputs.unknown,
-            "missing": self.missing,
             "notes": warnings(self),
-            "replays": self.replays,
-            "planned": self.planned,
-            "interrupted": self.interrupted,
             "page": next(iter(files), None),
         }
 
@@ -227,7 +193,8 @@ class WhatIfAnswer:
     def _effect_facts(self, line: Line) -> dict[str, Any]:
         task, reference = line.task, line.reference
         assert reference is not None
-        return {
+        figures = ("jobs", "mean_completion_s", "p99_completion_s", "shared", "past_cap", "stops")
+        return {name: getattr(line.score, name) for name in figures} | {
             "queue": line.against,
             "sharing": line.scheduler.sharing,
             "gangs_share": self.gangs_share(line),
@@ -239,16 +206,10 @@ class WhatIfAnswer:
             "target_load": task.load,
             "overloaded": line.group is TraceGroup.OVERLOADED,
             "load": line.load,
-            "jobs": line.score.jobs,
             "change": line.change,
             "change_to_pairs": line.change_to_pairs,
-            "mean_completion_s": line.score.mean_completion_s,
             "reference_completion_s": reference.mean_completion_s,
-            "p99_completion_s": line.score.p99_completion_s,
             "reference_p99_s": reference.p99_completion_s,
-            "shared": line.score.shared,
-            "past_cap": line.score.past_cap,
-            "stops": line.score.stops,
             "cpu_s": line.cpu_s,
         }
 
@@ -258,8 +219,7 @@ class WhatIfQuestion:
 
     def resolved(self, study: Study) -> Study:
         """Return the study with the usual queues, loads and caps filled in and sorted."""
-        unused = [each.name for each in fields(study) if each.name not in USED]
-        require_acting(study, [(name, False, "question replay") for name in unused])
+        require_acting(study, [(name, False, "question replay") for name in REPLAY_ONLY])
         resolved = replace(
             study,
             schedulers=study.schedulers or COMMON_QUEUES,
@@ -279,12 +239,12 @@ class WhatIfQuestion:
         """Return all tasks, the most valuable for the answer first, in case the study is interrupted."""
         tasks: list[ReplayTask] = []
         for world in range(len(inputs.worlds)):
-            tasks += _at_own_load(study, inputs, world)
+            tasks += _tasks_at(study, inputs, world, None)
         stretchable = [k for k, world in enumerate(inputs.worlds) if 0 < world.load < math.inf]
         tasks += tasks_of_one_week(inputs.worlds, _of_one_week(study, inputs))
         for load in study.loads:
             for world in stretchable:
-                tasks += _at_load(study, inputs, world, load)
+                tasks += _tasks_at(study, inputs, world, load)
         return inputs.replays, list(dict.fromkeys(tasks))
 
     def further(self, study: Study, inputs: StudyInputs, results: Sequence[ReplayResult]) -> list[ReplayTask]:
@@ -304,7 +264,7 @@ class WhatIfQuestion:
         lines = compare([each for each in results if not (each.task.given_back or each.task.week)]).lines
         compared = [line for line in lines if line.reference is not None]
         queue, shared = _first_queue(study, inputs)
-        gangs = ReplayTask(scheduler=_greedy(queue, one_gpu=False))
+        gangs = ReplayTask(scheduler=_sharing(queue, Sharing.GREEDY, one_gpu=False))
         assert study.pairs is not None
         return WhatIfAnswer(
             study=study,
@@ -313,7 +273,7 @@ class WhatIfQuestion:
             over_loads={
                 each.label: change
                 for each in study.schedulers
-                for sharing in (_greedy(each, one_gpu=inputs.coverage.has_gangs),)
+                for sharing in (_sharing(each, Sharing.GREEDY, one_gpu=inputs.coverage.has_gangs),)
                 if (change := change_over_loads(inputs.worlds, results, each, sharing, study.loads)) is not None
             },
             gangs=tuple(
@@ -327,7 +287,6 @@ class WhatIfQuestion:
             week=week_scores(results, _of_one_week(study, inputs)),
             later=who_ends_later(inputs.worlds, results, queue, shared),
             missing=missing_truth(inputs.measured, inputs.tried, gpu_hours(inputs.worlds), study.pairs),
-            tuned=_tuned_note(study, inputs),
             replays=len(results),
             planned=planned,
             interrupted=interrupted,
@@ -361,7 +320,8 @@ def _check(study: Study) -> None:
                 value=seats,
                 remedy="for example 3",
             )
-    if study.seats and not any(_matching(queue, one_gpu=False).plans_groups for queue in study.schedulers):
+    matching = [_sharing(queue, Sharing.MATCHING, one_gpu=False) for queue in study.schedulers]
+    if study.seats and not any(each.plans_groups for each in matching):
         raise InvalidInputError(
             "--seats would change nothing: it needs a queue that stops no job",
             value=", ".join(queue.label for queue in study.schedulers),
@@ -369,21 +329,14 @@ def _check(study: Study) -> None:
         )
 
 
-def _tuned_note(study: Study, inputs: StudyInputs) -> str:
-    """Return a note on the constants that were chosen on this very trace; empty where there are none."""
-    shared = [shares(queue, one_gpu=False) for queue in study.schedulers for shares in (_greedy, _matching)]
-    tuned = tuned_here(inputs.worlds, shared)
-    return f"not a held-out trace: chosen on it were {' and '.join(dict.fromkeys(tuned.values()))}" if tuned else ""
-
-
-def _greedy(queue: SchedulerRecord, *, one_gpu: bool) -> SchedulerRecord:
-    return replace(queue, sharing=Sharing.GREEDY, one_gpu=one_gpu)
+def _sharing(queue: SchedulerRecord, sharing: Sharing, *, one_gpu: bool) -> SchedulerRecord:
+    return replace(queue, sharing=sharing, one_gpu=one_gpu)
 
 
 def _first_queue(study: Study, inputs: StudyInputs) -> tuple[SchedulerRecord, SchedulerRecord]:
     """Return the queue that leads the report, without sharing and with the sharing that was measured."""
     queue = study.schedulers[0]
-    return queue, _greedy(queue, one_gpu=inputs.coverage.has_gangs)
+    return queue, _sharing(queue, Sharing.GREEDY, one_gpu=inputs.coverage.has_gangs)
 
 
 def _of_one_week(study: Study, inputs: StudyInputs) -> tuple[SchedulerRecord, ...]:
@@ -392,44 +345,29 @@ def _of_one_week(study: Study, inputs: StudyInputs) -> tuple[SchedulerRecord, ..
     return (*_first_queue(study, inputs), server)
 
 
-def _matching(queue: SchedulerRecord, *, one_gpu: bool) -> SchedulerRecord:
-    return replace(queue, sharing=Sharing.MATCHING, one_gpu=one_gpu)
-
-
-def _at_own_load(study: Study, inputs: StudyInputs, world: int) -> Iterator[ReplayTask]:
-    gangs = inputs.coverage.has_gangs
+def _tasks_at(study: Study, inputs: StudyInputs, world: int, load: float | None) -> Iterator[ReplayTask]:
+    """Yield the replays of one world at a load; None is its own, at which most is asked."""
+    gangs, is_own = inputs.coverage.has_gangs, load is None
     for queue in study.schedulers:
-        greedy = ReplayTask(scheduler=_greedy(queue, one_gpu=gangs), world=world)
-        for draw in range(study.draws + 1):
-            yield ReplayTask(scheduler=queue, world=world, draw=draw)
+        greedy = ReplayTask(scheduler=_sharing(queue, Sharing.GREEDY, one_gpu=gangs), world=world, load=load)
+        for draw in range(study.draws + 1 if is_own else 1):
+            yield replace(greedy, scheduler=queue, draw=draw)
             yield replace(greedy, draw=draw)
         if gangs:
-            sharing_gangs = replace(greedy, scheduler=_greedy(queue, one_gpu=False))
+            sharing_gangs = replace(greedy, scheduler=_sharing(queue, Sharing.GREEDY, one_gpu=False))
             yield sharing_gangs
-            if queue is study.schedulers[0]:
+            if is_own and queue is study.schedulers[0]:
                 for excess in GANG_EXCESSES:
                     yield replace(sharing_gangs, gang_excess=excess)
-        for cap in study.caps:
-            yield replace(greedy, max_slowdown=cap)
-        for scenario in range(1, len(inputs.replays.scenarios)):
-            yield replace(greedy, scenario=scenario)
-        yield from _by_matching(study, replace(greedy, scheduler=_matching(queue, one_gpu=gangs)))
-
-
-def _at_load(study: Study, inputs: StudyInputs, world: int, load: float) -> Iterator[ReplayTask]:
-    gangs = inputs.coverage.has_gangs
-    middle_load = study.loads[len(study.loads) // 2]
-    for queue in study.schedulers:
-        greedy = ReplayTask(scheduler=_greedy(queue, one_gpu=gangs), world=world, load=load)
-        yield replace(greedy, scheduler=queue)
-        yield greedy
-        if gangs:
-            yield replace(greedy, scheduler=_greedy(queue, one_gpu=False))
-        if load == middle_load:
+        if is_own or load == study.loads[len(study.loads) // 2]:
             for cap in study.caps:
                 yield replace(greedy, max_slowdown=cap)
-        if load == max(study.loads):
-            yield from _by_matching(study, replace(greedy, scheduler=_matching(queue, one_gpu=gangs)))
+        if is_own:
+            for scenario in range(1, len(inputs.replays.scenarios)):
+                yield replace(greedy, scenario=scenario)
+        if is_own or load == max(study.loads):
+            matching = _sharing(queue, Sharing.MATCHING, one_gpu=gangs)
+            yield from _by_matching(study, replace(greedy, scheduler=matching))
 
 
 def _by_matching(study: Study, pairs: ReplayTask) -> Iterator[ReplayTask]:

@@ -248,7 +248,7 @@ def warnings(answer: "WhatIfAnswer") -> list[str]:
     oracle = [record.label for record in answer.study.schedulers if record.knows_durations]
     more_seats = ", more only where a line says so" if answer.study.seats else ""
     texts = [
-        *answer.notes,
+        *answer.inputs.notes,
         "Durations are those of the trace, and the scheduler knows slowdowns as they are: a real one errs in both.",
         f"Two jobs share a device at most{more_seats}. Pairs whose memory does not fit are formed unless the table "
         "says so.",

@@ -24,7 +24,7 @@ from interfere.records import Device
 from interfere.sharing_modes import SharingMode
 from interfere.sim.beliefs import MatrixPredictor, true_beliefs
 from interfere.sim.cluster import Cluster, Decision, Scheduler, Start, Truth
-from interfere.sim.edge_world import EdgeSetting, draw_deadlines, edge_beliefs, edge_truth, with_deadlines
+from interfere.sim.edge_world import EdgeSetting, edge_beliefs, edge_truth, with_deadlines
 from interfere.sim.replay import Replayed, replay
 from interfere.sim.schedulers.records import Queue, SchedulerRecord
 from interfere.sim.schedulers.registry import make_scheduler
@@ -235,13 +235,13 @@ def windows() -> World:
 def deadlines() -> World:
     """Deadlines on devices that are always present."""
     world = World(name="deadlines", jobs=jobs(1, 8, 2, 100.0), devices=devices(3))
-    return with_deadlines(world, draw_deadlines(world, "usual", seed=0))
+    return with_deadlines(world, "usual", seed=0)
 
 
 def edge() -> World:
     """Deadlines, and edge devices through a night in which they are taken back."""
     world = World(name="edge", jobs=jobs(5, 8, 2, 3 * HOUR_S), devices=devices(4, per_node=1), clock_s=20 * HOUR_S)
-    dated = with_deadlines(world, draw_deadlines(world, "loose", seed=0))
+    dated = with_deadlines(world, "loose", seed=0)
     return EdgeSetting(revoked=True, seed=1).apply(dated)
 
 

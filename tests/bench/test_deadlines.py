@@ -25,7 +25,6 @@ from interfere.sim.beliefs import MatrixPredictor, noisy_beliefs, true_beliefs
 from interfere.sim.edge_world import (
     CHECKPOINT_S,
     EdgeSetting,
-    draw_deadlines,
     edge_beliefs,
     with_deadlines,
 )
@@ -62,7 +61,7 @@ def venus(family: str, max_jobs: int = MAX_STRETCH_JOBS) -> tuple[list[World], T
     truth = truth_of(Table(name="lucid", jobs=lucid.jobs, pairs=lucid.pairs))
     worlds = worlds_of(trace, device_type=truth.device_type, mode=truth.mode, checkpoint_s=CHECKPOINT_S).worlds
     parts = [part for world in worlds for part in stretches(world, max_jobs=max_jobs)]
-    return [with_deadlines(part, draw_deadlines(part, family, seed=0)) for part in parts], truth
+    return [with_deadlines(part, family, seed=0) for part in parts], truth
 
 
 def replay_all(

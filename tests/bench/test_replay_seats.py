@@ -48,9 +48,7 @@ def write(folder: Path, name: str, table: Table, *, renames: bool) -> Study:
     clusters = (VirtualCluster(vc=name, nodes=1, gpus_per_node=DEVICES),)
     write_trace(folder / "trace", JobTrace(name=name, jobs=renamed, clusters=clusters))
     write_table(folder / "table", table)
-    return Study(
-        trace=folder / "trace", table=folder / "table", schedulers=POLICIES, seats=SEATS, tie_draws=0, loads=(LOAD,)
-    )
+    return Study(trace=folder / "trace", table=folder / "table", schedulers=POLICIES, seats=SEATS, loads=(LOAD,))
 
 
 def told(line: Line) -> str:

@@ -57,13 +57,10 @@ def schedulers(table: TruthTable) -> list[Callable[[], Scheduler]]:
     known, ways = true_beliefs(table), range(len(sharings(table)))
     settings = SchedulerSettings(predictor=known, profiles=known.profiles, mode=MODE)
     queues = [
-        lambda order=order, fill=fill, k=k, slice_s=slice_s: QueueScheduler(
-            order=order, backfill=fill, sharing=sharings(table)[k], slice_s=slice_s
-        )
+        lambda order=order, fill=fill, k=k: QueueScheduler(order=order, backfill=fill, sharing=sharings(table)[k])
         for order in (Fifo(), ShortestFirst())
         for fill in Backfill
         for k in ways
-        for slice_s in ((0.0, 7.0) if k else (0.0,))
     ]
     preemptive = [
         lambda order=order, fill=fill, k=k: PreemptiveScheduler(order=order, backfill=fill, sharing=sharings(table)[k])

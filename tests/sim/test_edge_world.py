@@ -1,7 +1,6 @@
-"""Deadlines and edge devices: draws are of their family and read back as saved; the edge is present as announced."""
+"""Deadlines and edge devices: deadlines are of their family; the edge is present as announced."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,14 +12,10 @@ from interfere.sim.edge_world import (
     EDGE_SPEED,
     FAMILIES,
     EdgeSetting,
-    draw_deadlines,
     edge_beliefs,
     edge_truth,
     edge_type,
-    read_draws,
-    save_draws,
     with_deadlines,
-    with_edge,
 )
 from interfere.sim.trace_worlds import redraw_days, scale_to_load
 from interfere.sim.world import HOUR_S, World
@@ -30,39 +25,18 @@ from tests.sim.small_worlds import world
 MIDNIGHT_S, NOON_S = 0.0, 12 * HOUR_S
 
 
-def test_draws_are_of_their_family_and_read_back_as_they_were_saved(tmp_path: Path) -> None:
+def test_deadlines_are_of_their_family_and_of_their_seed() -> None:
     many = World(name="w", jobs=tuple(job(f"j{k}", float(k), 10.0 + k) for k in range(2000)), devices=devices(1))
     for family, (low, high) in FAMILIES.items():
-        draws = draw_deadlines(many, family, seed=3)
-        with_deadline = {one.id: one for one in many.jobs if one.id in draws.deadline_s}
-        factors = [(draws.deadline_s[n] - one.arrival_s) / one.duration_s for n, one in with_deadline.items()]
+        dated = [one for one in with_deadlines(many, family, seed=3).jobs if one.has_deadline]
+        factors = [(one.deadline_s - one.arrival_s) / one.duration_s for one in dated]
         assert low <= min(factors) < low + 0.02
         assert high - 0.02 < max(factors) <= high
         assert len(factors) == pytest.approx(1600, abs=80)
-        save_draws(tmp_path / "draws.json", [draws])
-        assert read_draws(tmp_path / "draws.json") == (draws,)
-    assert draw_deadlines(many, "tight", 1) == draw_deadlines(many, "tight", 1) != draw_deadlines(many, "tight", 2)
-    dated = with_deadlines(many, draws)
-    assert {one.id for one in dated.jobs if one.has_deadline} == set(draws.deadline_s)
-    assert dated.has_deadlines
+    assert with_deadlines(many, "tight", 1) == with_deadlines(many, "tight", 1) != with_deadlines(many, "tight", 2)
     assert not many.has_deadlines
-
-
-def test_draws_of_another_world_or_no_draws_are_refused(tmp_path: Path) -> None:
-    two, one = world(job("a", 0, 5), job("b", 0, 5)), world(job("a", 0, 5))
-    with pytest.raises(InvalidInputError, match="another world") as raised:
-        with_deadlines(one, draw_deadlines(two, "usual", 0))
-    assert "w with 2 jobs" in str(raised.value)
     with pytest.raises(InvalidInputError, match="tight, usual, loose"):
-        draw_deadlines(two, "none", 0)
-    broken = tmp_path / "draws.json"
-    listed = '{"draws": [{"world":"w","family":"x","seed":0,"jobs":1,"deadline_s":[1]}]}'
-    for text in ("[1]", "{", '{"draws": [{"world": "w"}]}', listed):
-        broken.write_text(text)
-        with pytest.raises(InvalidInputError, match="not a file of deadlines"):
-            read_draws(broken)
-    with pytest.raises(InvalidInputError, match="not a file of deadlines"):
-        read_draws(tmp_path / "missing.json")
+        with_deadlines(many, "none", 0)
 
 
 def test_a_deadline_keeps_its_distance_from_the_arrival() -> None:
@@ -75,12 +49,12 @@ def test_a_deadline_keeps_its_distance_from_the_arrival() -> None:
 
 
 def test_the_edge_is_present_at_night_slower_and_of_a_type_of_its_own() -> None:
-    noon = with_edge(world(job("a", 0, 5), count=8, clock_s=NOON_S))
+    noon = EdgeSetting(added=True).apply(world(job("a", 0, 5), count=8, clock_s=NOON_S))
     edge = [device for device in noon.devices if device.device.pool == EDGE]
     assert len(noon.devices) == 12  # two nodes of four, and one again
     assert {(device.speed, device.device.type) for device in edge} == {(EDGE_SPEED, edge_type(TYPE))}
     assert edge[0].windows[0] == (10 * HOUR_S, 20 * HOUR_S)
-    midnight = with_edge(world(job("a", 0, 5), count=8, clock_s=MIDNIGHT_S))
+    midnight = EdgeSetting(added=True).apply(world(job("a", 0, 5), count=8, clock_s=MIDNIGHT_S))
     assert midnight.devices[-1].windows[:2] == ((0.0, 8 * HOUR_S), (22 * HOUR_S, 32 * HOUR_S))
     both = world(job("a", 0, 5), job("b", 0, 5, gpus=5), count=8, clock_s=NOON_S)
     replaced = EdgeSetting().apply(both)
@@ -88,12 +62,13 @@ def test_the_edge_is_present_at_night_slower_and_of_a_type_of_its_own() -> None:
     assert [one.id for one in replaced.jobs] == ["a"]  # the gang is larger than the cloud
     assert [one.id for one in EdgeSetting(added=True).apply(both).jobs] == ["a", "b"]
     with pytest.raises(InvalidInputError, match="cloud"):
-        with_edge(world(job("a", 0, 5), count=4, clock_s=NOON_S), added=False)
+        EdgeSetting().apply(world(job("a", 0, 5), count=4, clock_s=NOON_S))
 
 
 def test_a_device_that_is_taken_back_is_known_to_leave_five_minutes_before() -> None:
     evening = world(job("a", 0, 1e6), count=4, clock_s=22 * HOUR_S)
-    revoked = with_edge(evening, revocation_seed=1)
+    setting = EdgeSetting(added=True, revoked=True, seed=1)
+    revoked = setting.apply(evening)
     device = next(device for device in revoked.devices if device.device.pool == EDGE)
     leaves_s = device.windows[0][1]
     assert leaves_s < 10 * HOUR_S
@@ -101,8 +76,7 @@ def test_a_device_that_is_taken_back_is_known_to_leave_five_minutes_before() -> 
     assert device.known_windows(leaves_s - 299.0)[0] == (0.0, leaves_s)
     assert device.known_windows(leaves_s + 1.0)[0][0] > leaves_s  # absent; tonight nobody knows when it returns
     assert revoked.devices[0].known_windows(0.0) == ()
-    assert with_edge(evening, revocation_seed=1) == revoked
-    assert EdgeSetting(added=True, revoked=True, seed=1).apply(evening) == revoked
+    assert setting.apply(evening) == revoked
     assert all(later[0] > first[1] for first, later in zip(device.windows, device.windows[1:], strict=False))
 
 

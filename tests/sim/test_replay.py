@@ -91,13 +91,6 @@ def test_workloads_without_truth_never_share(how: int) -> None:
     assert ends(made, QueueScheduler(order=Fifo(), sharing=sharings(USUAL)[how])) == {"host": 10, "guest": 15}
 
 
-def test_a_slice_postpones_sharing() -> None:
-    made = world(job("first", 0, 100), job("a", 1, 1), job("b", 2.5, 1))
-    found = ends(made, QueueScheduler(order=Fifo(), sharing=sharings(USUAL)[GREEDY], slice_s=10))
-    assert found["a"] == pytest.approx(1 + 1.1)  # the first decision needs no wait
-    assert found["b"] == pytest.approx(11 + 1.1)
-
-
 def test_a_device_that_leaves_stops_its_job() -> None:
     there = SimDevice(device=devices(1)[0].device, windows=((0.0, 10.0), (20.0, math.inf)))
     done = _one(World(name="w", jobs=(job("a", 0, 15, checkpoint_s=1.0),), devices=(there,)))

@@ -10,7 +10,7 @@ from interfere.data.importers.gavel import import_philly
 from interfere.data.importers.lucid import import_helios
 from interfere.data.traces import JobTrace, VirtualCluster
 from interfere.sim.beliefs import true_beliefs
-from interfere.sim.edge_world import draw_deadlines, with_deadlines
+from interfere.sim.edge_world import with_deadlines
 from interfere.sim.replay import replay
 from interfere.sim.schedulers.records import PRESETS
 from interfere.sim.schedulers.registry import make_scheduler
@@ -40,7 +40,7 @@ def of_trace(trace: JobTrace | None, name: str, clusters: tuple[VirtualCluster, 
     (world,) = [world for world in made.worlds if world.name == name]
     first = sorted(world.jobs, key=lambda one: (one.arrival_s, one.id))[:MAX_JOBS]
     world = replace(world, jobs=tuple(first))
-    return with_deadlines(world, draw_deadlines(world, "usual", seed=0))
+    return with_deadlines(world, "usual", seed=0)
 
 
 def venus() -> World:
@@ -71,7 +71,7 @@ def drawn() -> World:
         for k, at in enumerate(arrivals)
     ]
     world = World(name="drawn", jobs=tuple(jobs), devices=devices(20))
-    return with_deadlines(world, draw_deadlines(world, "loose", seed=1))
+    return with_deadlines(world, "loose", seed=1)
 
 
 @pytest.mark.parametrize("make", [venus, philly, drawn])

@@ -7,7 +7,7 @@ import pytest
 
 from interfere.data.traces import JobTrace, TraceJob, VirtualCluster
 from interfere.errors import InvalidInputError
-from interfere.sim.trace_worlds import redraw_days, scale_to_load, shuffle_ties, worlds_of
+from interfere.sim.trace_worlds import redraw_days, scale_to_load, worlds_of
 
 CLUSTERS = (VirtualCluster(vc="x", nodes=2, gpus_per_node=4), VirtualCluster(vc="y", nodes=1, gpus_per_node=1))
 
@@ -48,16 +48,6 @@ def test_a_note_counts_worlds_in_words_that_agree() -> None:
     trace = replace(TRACE, clusters=())
     one = worlds_of(trace, device_type="v", mode="mps", clusters=(VirtualCluster(vc="x", nodes=1, gpus_per_node=8),))
     assert "jobs in 1 world (" in one.note()
-
-
-def test_ties_in_the_order_of_the_trace_or_of_a_seed() -> None:
-    def order(seed: int | None) -> list[str]:
-        made = worlds_of(TRACE, device_type="v", mode="mps").worlds[0]
-        return [job.id for job in (made if seed is None else shuffle_ties(made, seed)).jobs]
-
-    assert order(None) == ["a", "b", "d"]
-    assert {tuple(order(seed)) for seed in range(8)} == {("a", "b", "d"), ("b", "a", "d")}
-    assert order(3) == order(3)
 
 
 def test_devices_for_a_trace_that_has_none() -> None:

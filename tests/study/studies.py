@@ -22,7 +22,6 @@ def compared(
     schedulers: Sequence[SchedulerRecord],
     *,
     draws: int = 0,
-    tie_draws: int = 0,
     load: float | None = None,
     beliefs: MatrixPredictor | None = None,
     edge: EdgeSetting | None = None,
@@ -39,7 +38,7 @@ def compared(
     )
     records = with_references(schedulers) if references else tuple(schedulers)
     plain = ReplayTask(scheduler=records[0], load=load, max_slowdown=math.inf, composition=composition)
-    tasks = trace_tasks(plain, records, worlds, draws=draws, tie_draws=tie_draws)
+    tasks = trace_tasks(plain, records, worlds, draws=draws)
     done = run_replays(inputs, tasks, runner or Runner())
     runs = on_whole_traces(results_of(inputs, done), tasks) if done.interrupted else results_of(inputs, done)
     dated = [world.name for world in worlds if world.has_deadlines]

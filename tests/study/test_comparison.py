@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from interfere.sim.beliefs import true_beliefs
-from interfere.sim.edge_world import EdgeSetting, draw_deadlines, edge_beliefs, with_deadlines
+from interfere.sim.edge_world import EdgeSetting, edge_beliefs, with_deadlines
 from interfere.sim.schedulers.records import PRESETS
 from interfere.sim.schedulers.sharing import SchedulerOptions
 from interfere.sim.uncertainty import UncertainMean
@@ -61,7 +61,7 @@ def test_stretches_begin_at_their_time_of_day() -> None:
 
 
 def test_schedulers_of_deadlines_are_compared_with_edf_that_drops() -> None:
-    worlds = [with_deadlines(part, draw_deadlines(part, "usual", 0)) for part in stretches(month(), max_jobs=15)]
+    worlds = [with_deadlines(part, "usual", seed=0) for part in stretches(month(), max_jobs=15)]
     names = ("edf-first-fit", "edf-first-fit-drop", "policy-deadlines")
     result = compared(
         worlds,
@@ -97,23 +97,6 @@ def test_completion_times_are_not_compared_where_jobs_are_dropped() -> None:
     assert [line.policy for line in result.deadlines] == ["fifo-drop", "fifo-drop-greedy"]
     assert result.deadlines[0].score.dropped == 1
     assert result.deadlines[1].change is None
-
-
-def test_jobs_of_one_second_in_further_orders_show_a_range() -> None:
-    """Long and short ones arrive together, first come first served; a world without ties is replayed once."""
-
-    def made(apart_s: float) -> World:
-        return world(*(job(f"j{k}", 500.0 * (k // 4) + apart_s * k, 10.0 + 90 * (k % 4)) for k in range(40)))
-
-    def found(world_: World) -> tuple[int, tuple[float, float] | None]:
-        result = compared([world_], USUAL, [PRESETS["fifo"]], tie_draws=3)
-        return len(result.runs), result.overloaded[0].tie_range_s if result.overloaded else result.stable[0].tie_range_s
-
-    count, range_s = found(made(0.0))
-    assert count == 4
-    assert range_s is not None
-    assert range_s[0] < range_s[1]
-    assert found(made(0.5)) == (1, None)
 
 
 def test_redraws_change_the_spread_and_not_the_interval_of_the_mean() -> None:

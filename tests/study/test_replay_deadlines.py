@@ -48,20 +48,19 @@ def run(*arguments: object) -> dict[str, object]:
     return found
 
 
-def test_scores_and_the_same_ones_from_saved_draws(trace_folder: Path, small_folder: Path, tmp_path: Path) -> None:
+def test_scores_and_the_same_ones_from_the_same_seed(trace_folder: Path, small_folder: Path, tmp_path: Path) -> None:
     names = ("edf-first-fit", "edf-first-fit-drop-greedy", "policy-deadlines")
     words = [trace_folder, "--data", small_folder, *(word for name in names for word in ("--policy", name))]
     words += ["--set", "most_shared_gpus=2"]
-    first = run(*words, "--deadlines", "loose", "--set", "seed=3", "--out", tmp_path)
+    words += ["--deadlines", "loose", "--set", "seed=3"]
+    first = run(*words, "--out", tmp_path)
     assert list(first["schedulers"]) == list(names)
-    assert first["draws_file"] == str(tmp_path / "deadlines.json")
     for (score,) in first["schedulers"].values():
         assert score["with_deadline"] == 32
         assert score["satisfaction"] == pytest.approx(score["met"] / 32)
-    again = run(*words, "--deadlines", tmp_path / "deadlines.json")
-    assert again["schedulers"] == first["schedulers"]
-    more = run(*words, "--deadlines", tmp_path / "deadlines.json", "--set", "added=true")
-    other = run(*words, "--deadlines", tmp_path / "deadlines.json", "--set", "added=true", "--set", "taken=true")
+    assert run(*words)["schedulers"] == first["schedulers"]
+    more = run(*words, "--set", "added=true")
+    other = run(*words, "--set", "added=true", "--set", "taken=true")
     met = [sum(score["met"] for (score,) in one["schedulers"].values()) for one in (first, more)]
     assert met[0] < met[1]
     assert other["schedulers"] != more["schedulers"]
@@ -72,7 +71,7 @@ def test_a_report_with_tables_and_plots(trace_folder: Path, small_folder: Path, 
     policies = [word for name in names for word in ("--policy", name)]
     words = [trace_folder, "--data", small_folder, "--deadlines", "usual", "--out", tmp_path, *policies]
     document = run(*words)
-    written = ["deadlines.json", "jobs.parquet", "report.html", "runs.csv"]
+    written = ["jobs.parquet", "report.html", "runs.csv"]
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == written
     assert sorted(Path(path).name for path in document["files"]) == written
     page = (tmp_path / "report.html").read_text()
@@ -120,15 +119,8 @@ def test_a_table_for_people(trace_folder: Path, small_folder: Path) -> None:
     [
         (("--deadlines", "never"), "unknown family"),
         (("--deadlines", "usual", "--policy", "EDF that shares"), "no such policy"),
-        (("--deadlines", "{tmp}/other.json"), "no deadlines of world vc"),
-        (("--deadlines", "{tmp}/none.json"), "not a file of deadlines"),
     ],
 )
-def test_invalid_input_is_refused(
-    words: tuple[str, ...], what: str, trace_folder: Path, small_folder: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "other.json").write_text('{"draws": []}')
-    (tmp_path / "none.json").write_text("{}")
-    asked = [word.replace("{tmp}", str(tmp_path)) for word in words]
+def test_invalid_input_is_refused(words: tuple[str, ...], what: str, trace_folder: Path, small_folder: Path) -> None:
     with pytest.raises(InvalidInputError, match=what):
-        CliRunner().invoke(app, [str(trace_folder), "--data", str(small_folder), *asked], catch_exceptions=False)
+        CliRunner().invoke(app, [str(trace_folder), "--data", str(small_folder), *words], catch_exceptions=False)

@@ -17,6 +17,7 @@ from interfere.study.study import Study
 from interfere.training.commands.replay import app
 
 QUEUE, PREEMPTIVE, UNSHARED = "edf-first-fit-greedy", "srtf-first-fit-greedy", "edf-first-fit"
+REMATCH = "fifo-rematch-matching"
 PLAIN, DEADLINES = (), ("--deadlines", "usual")
 
 
@@ -104,7 +105,6 @@ CASES = {
     "loads": Case(first="", second="--load 0.5"),
     "draws": Case(first="{two_days}", second="{two_days} --draws 2"),
     "draws, one day": Case(first="", second="--draws 2", refused=BOTH),
-    "tie_draws": Case(first="--policy fifo --set tie_draws=0", second="--policy fifo --set tie_draws=2"),
     "checkpoint_s": Case(
         first=f"--policy {PREEMPTIVE}",
         second=f"--policy {PREEMPTIVE} --set checkpoint_s=900",
@@ -114,11 +114,10 @@ CASES = {
     "duration_error, no policy is told run times": Case(
         first="--policy fifo-first-fit", second="--policy fifo-first-fit --set duration_error=0.5", refused=BOTH
     ),
-    "slice_s": Case(first="", second="--set slice_s=3000"),
-    "slice_s, no queue that shares": Case(
+    "slice_s": Case(first=f"--policy {REMATCH}", second=f"--policy {REMATCH} --set slice_s=3000"),
+    "slice_s, no policy that pairs anew": Case(
         first=f"--policy {PREEMPTIVE}", second=f"--policy {PREEMPTIVE} --set slice_s=3000", refused=BOTH
     ),
-    "shuffle_ties": Case(first="--policy fifo", second="--policy fifo --set shuffle_ties=true"),
     "deadlines": Case(first="--deadlines tight", second="--deadlines loose"),
     "deadlines, unknown family": Case(first="", second="--deadlines never", refused=BOTH),
     "added": Case(first="", second="--set added=true", refused=(PLAIN,)),

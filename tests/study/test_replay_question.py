@@ -175,9 +175,8 @@ def test_loads_and_devices_of_a_trace_without(trace_folder: Path, small_folder: 
     jobs = tuple(TraceJob(job_id=f"{k}", workload="gemm", arrival_s=k, gpus=1, duration_s=5) for k in range(20))
     write_trace(tmp_path / "bare", JobTrace(name="bare", jobs=jobs))
     common = {"trace": tmp_path / "bare", "table": small_folder, "schedulers": (PRESETS["fifo"],)}
-    for option in ({"draws": 1}, {"tie_draws": 2}):  # within one day, no two together
-        with pytest.raises(InvalidInputError, match="would change nothing"):
-            asked(Study(**common, gpus=4, **option))
+    with pytest.raises(InvalidInputError, match="would change nothing"):  # all within one day
+        asked(Study(**common, gpus=4, draws=1))
     found = asked(Study(**common, gpus=4, per_node=2, loads=(0.5,)))
     assert found.comparison.runs[0].load == pytest.approx(0.5)
     assert found.comparison.runs[0].world == "all"
@@ -189,22 +188,6 @@ def test_loads_and_devices_of_a_trace_without(trace_folder: Path, small_folder: 
         asked(Study(**common, gpus=5, per_node=2))
     with pytest.raises(InvalidInputError, match="says which devices"):
         asked(Study(trace=trace_folder, table=small_folder, gpus=4))
-
-
-def test_ties_in_another_order(small_folder: Path, tmp_path: Path) -> None:
-    """Long and short ones in the same second, first come first served: who comes first is a matter of the seed."""
-    jobs = tuple(
-        TraceJob(job_id=f"{k}", workload="gemm", arrival_s=600.0 * (k // 4), gpus=1, duration_s=10.0 + 90 * (k % 4))
-        for k in range(40)
-    )
-    write_trace(tmp_path / "ties", JobTrace(name="ties", jobs=jobs))
-    common = {"trace": tmp_path / "ties", "table": small_folder, "schedulers": (PRESETS["fifo"],), "gpus": 1}
-
-    def mean(**rest: object) -> float:
-        return asked(Study(**common, **rest)).comparison.runs[0].score.mean_completion_s  # type: ignore[arg-type]
-
-    assert mean(shuffle_ties=True) != mean() == mean(seed=1)
-    assert mean(shuffle_ties=True, seed=1) != mean(shuffle_ties=True)
 
 
 def test_invalid_options_are_refused(trace_folder: Path, small_folder: Path) -> None:

@@ -167,7 +167,7 @@ def test_a_map_names_the_jobs_of_a_site(small: Table, small_folder: Path, tmp_pa
     answer = answered(quick(site, small_folder, name_map=tmp_path / "names.csv"))
     assert answer.inputs.coverage.known_jobs == 45
     assert [each.workload for each in answer.inputs.unknown] == ["quux"]
-    assert answer.notes[0] == "names: 45 of 90 jobs mapped by names.csv"
+    assert answer.inputs.notes[0] == "names: 45 of 90 jobs mapped by names.csv"
     text = scenario_text(answer)
     assert "if they run alone" in text
     assert "if they share as the worst measured pair" in text

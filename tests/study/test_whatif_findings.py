@@ -149,7 +149,7 @@ def test_devices_of_each_type_to_give_back_are_those_of_a_search_over_all_number
     )
     assert answer.pays_from == pays_from(answer.main_lines)
     assert all(math.isclose(line.load, line.task.load, rel_tol=1e-6) for line in answer.main_lines if line.task.load)
-    assert any("4 fast of speed 1.00, 8 slow of speed 0.50" in note for note in answer.notes)
+    assert any("4 fast of speed 1.00, 8 slow of speed 0.50" in note for note in answer.inputs.notes)
 
 
 def test_a_gang_loses_the_excess_that_is_asked_for() -> None:

@@ -22,10 +22,10 @@ def replay(
         list[str] | None,
         typer.Option(
             help="QUEUE[-easy or -first-fit][-drop][-greedy or -matching][-one-gpu], QUEUE one of fifo, sjf, qssf, "
-            "tiresias, srtf, edf, laxity (easy: Slurm's backfill with a reservation; first-fit has none; drop gives up "
+            "tiresias, srtf, edf (easy: Slurm's backfill with a reservation; first-fit has none; drop gives up "
             "jobs whose deadline is infeasible); QUEUE-rematch-matching (running jobs are re-paired every "
             "slice); slots[-greedy or -matching]; or policy, policy-deadlines, policy-no-promises (the server decides "
-            "everything), each with -alone for no sharing. Repeatable. Default: sixteen without deadlines, sixteen "
+            "everything), each with -alone for no sharing. Repeatable. Default: sixteen without deadlines, fourteen "
             "with --deadlines.",
             show_default=False,
         ),
@@ -53,8 +53,7 @@ def replay(
     deadlines: Annotated[
         str | None,
         typer.Option(
-            help="Give jobs deadlines and the cluster idle edge devices: tight, usual or loose (drawn with the seed), "
-            "or a file of draws."
+            help="Give jobs deadlines and the cluster idle edge devices: tight, usual or loose (drawn with the seed)."
         ),
     ] = None,
     draws: Draws = 0,

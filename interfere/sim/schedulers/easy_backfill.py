@@ -52,20 +52,6 @@ class BackfillReservation:
             return found
         return unreserved.find(state.job.gpus, state.job.pools, node_gpus)
 
-    def allows_pair(
-        self,
-        guest: JobState,
-        host: JobState,
-        device_ids: Iterable[str],
-        slowdowns: tuple[float, float],
-        cluster: Cluster,
-    ) -> bool:
-        """Return whether a guest may join a host without delaying the reservation.
-
-        `slowdowns`: predicted slowdowns of the guest and of the host.
-        """
-        return self.allows_group((guest, host), device_ids, slowdowns, cluster)
-
     def allows_group(
         self, members: Iterable[JobState], device_ids: Iterable[str], slowdowns: Iterable[float], cluster: Cluster
     ) -> bool:

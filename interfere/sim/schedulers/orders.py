@@ -103,14 +103,3 @@ class EarliestDeadline(Order):
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
         """Return the deadlines of the jobs."""
         return [state.job.deadline_s for state in states]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeastLaxity(Order):
-    """Orders jobs by the time left until they must start to meet their deadlines. Jobs without a deadline come last."""
-
-    estimate: Estimate = field(default_factory=ToldDurations)
-
-    def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
-        """Return deadline - now - expected remaining run time."""
-        return [state.job.deadline_s - cluster.now_s - self.estimate.remaining_s(state, cluster) for state in states]

@@ -1,7 +1,7 @@
 """Schedulers that ask the server's own decision function, with the clock of the replay.
 
-`PlannedSharing` sends the jobs that the order of a queue could not start as pending jobs, and the jobs without a
-partner as residents with a free seat; `PlannedGroups` does so where devices have more than two seats.
+`PlannedSharing` sends the jobs that the order of a queue could not start as pending jobs, and the jobs that leave a
+seat as residents.
 `PlannedScheduler` sends everything: the plan also decides which job starts alone, and where. These are about slowdowns:
 weights fall by one a place in the queue, so that the plan starts the jobs that the order would and its costs decide
 beside which. With another objective all jobs weigh one, and the plan decides their order too.
@@ -36,6 +36,7 @@ from interfere.sim.schedulers.easy_backfill import BackfillReservation
 from interfere.sim.schedulers.estimates import Estimate, ToldDurations, is_infeasible, next_infeasible_s
 from interfere.sim.schedulers.orders import Order, in_order
 from interfere.sim.schedulers.sharing import (
+    AllowedPairs,
     Host,
     SchedulerSettings,
     allowed_pairs,
@@ -43,6 +44,7 @@ from interfere.sim.schedulers.sharing import (
     is_timely,
     running_hosts,
 )
+from interfere.sim.world import Windows
 
 # Waiting jobs that one decision considers, of devices with two seats. Of the four Venus clusters only the one in
 # overload ever has more that could start, and half or twice as many change its mean completion time by less than 0.1 %.
@@ -122,16 +124,23 @@ class ServerPlanner:
 
     def host_devices(self, hosts: Iterable[Host], cluster: Cluster) -> list[Device]:
         """Return the devices of hosts as a scheduler sends them to the server, with their running jobs."""
-        return [self.device(cluster, device_id, host.residents) for host in hosts for device_id in host.device_ids]
+        return [
+            self.device(cluster, device_id, [self.job(resident, cluster) for resident in host.residents])
+            for host in hosts
+            for device_id in host.device_ids
+        ]
 
-    def device(self, cluster: Cluster, device_id: str, residents: Iterable[JobState] = ()) -> Device:
-        """Return a device as a scheduler sends it to the server, with its running jobs."""
+    def device(self, cluster: Cluster, device_id: str, residents: Iterable[Job] = (), windows: Windows = ()) -> Device:
+        """Return a device as a scheduler sends it to the server, with its running jobs and the windows known now."""
         seats = self.settings.seats
         return replace(
             cluster.devices[device_id].device,
             mode=self.settings.mode,
             seats=None if seats == DEFAULT_SEATS else seats,
-            residents=tuple(self.job(resident, cluster) for resident in residents),
+            residents=tuple(residents),
+            windows=tuple(
+                Window(from_s=from_s, until_s=NAN if math.isinf(until_s) else until_s) for from_s, until_s in windows
+            ),
         )
 
     def has_profiles(self, host: Host) -> bool:
@@ -157,7 +166,8 @@ class ServerPlanner:
 
 @dataclass(slots=True, kw_only=True)
 class PlannedSharing:
-    """A placement in which the server decides which waiting job joins which host, with two seats a device."""
+    """A placement in which the server decides which waiting job joins which running ones, up to the seats of each
+    device."""
 
     planner: ServerPlanner
 
@@ -174,9 +184,20 @@ class PlannedSharing:
         reservation, so starts that break the reservation are not carried out.
         """
         planner, settings = self.planner, self.planner.settings
-        pairs = allowed_pairs(waiting, hosts, settings)
+        in_pairs = settings.seats == DEFAULT_SEATS
+        # 1. Select the jobs and hosts that could share: with two seats by their pair, with more by their size.
+        pairs: AllowedPairs = allowed_pairs(waiting, hosts, settings) if in_pairs else {}
+        limit = settings.max_shared_gpus
+        if not in_pairs:
+            hosts = [
+                host
+                for host in hosts
+                if (limit is None or len(host.device_ids) <= limit) and planner.has_profiles(host)
+            ]
 
         def may_join(state: JobState, host: Host) -> bool:
+            if not in_pairs:
+                return state.job.gpus == len(host.device_ids)
             pair = fitting_pair(state, host, pairs, settings, cluster)
             return pair is not None and is_timely(state, host, pair, settings, planner.estimate, cluster, reservation)
 
@@ -186,7 +207,7 @@ class PlannedSharing:
         if not pending or not useful_hosts:
             return []
         is_capped = not math.isnan(settings.max_slowdown)
-        if len(pending) == 1 and not is_capped and planner.objective is ObjectiveKind.TOTAL_SLOWDOWN:
+        if in_pairs and len(pending) == 1 and not is_capped:
             # Without a cap, which is about risk, the plan of one job is its cheapest host: no need to ask the server.
             guest = pending[0].job
             cheapest = min(
@@ -194,47 +215,11 @@ class PlannedSharing:
                 key=lambda host: pairs[guest.workload, host.state.job.workload, host.device_type].cost,
             )
             return [Start(job_id=guest.id, device_ids=cheapest.device_ids)]
-        host_on = {device_id: host for host in useful_hosts for device_id in host.device_ids}
-        actions = planner.start_actions(pending, planner.host_devices(useful_hosts, cluster), cluster, JOINS)
-        joined = [(cluster.jobs[action.job_id], host_on[action.places[0]]) for action in actions]
-        return [
-            Start(job_id=state.job.id, device_ids=host.device_ids)
-            for state, host in joined
-            if reservation is None or may_join(state, host)
-        ]
-
-
-@dataclass(slots=True, kw_only=True)
-class PlannedGroups:
-    """A placement in which the server decides which waiting jobs join which groups, up to the seats of each device."""
-
-    planner: ServerPlanner
-
-    def join(
-        self,
-        waiting: Sequence[JobState],
-        hosts: Sequence[Host],
-        cluster: Cluster,
-        reservation: BackfillReservation | None = None,
-    ) -> list[Start]:
-        """Return the starts of one plan, without those of groups that would not all end by the shadow time of the
-        reservation at their predicted slowdowns."""
-        planner, limit = self.planner, self.planner.settings.max_shared_gpus
-        # 1. Select hosts whose jobs all have profiles, and waiting jobs of the size of some host.
-        hosts = [
-            host for host in hosts if (limit is None or len(host.device_ids) <= limit) and planner.has_profiles(host)
-        ]
-        host_sizes = {len(host.device_ids) for host in hosts}
-        pending = list(islice((state for state in waiting if state.job.gpus in host_sizes), planner.max_pending))
-        if not pending:
-            return []
         # 2. Take one decision. On reserved devices, keep only groups whose jobs all end in time.
-        sizes = {state.job.gpus for state in pending}
-        devices = planner.host_devices((host for host in hosts if len(host.device_ids) in sizes), cluster)
-        actions = planner.start_actions(pending, devices, cluster, JOINS)
-        ids_on = {device_id: host.device_ids for host in hosts for device_id in host.device_ids}
+        ids_on = {device_id: host.device_ids for host in useful_hosts for device_id in host.device_ids}
+        actions = planner.start_actions(pending, planner.host_devices(useful_hosts, cluster), cluster, JOINS)
         return [
-            Start(job_id=action.job_id, device_ids=ids_on[action.device_id])
+            Start(job_id=action.job_id, device_ids=ids_on[action.places[0]])
             for action in actions
             if reservation is None or self._keeps(reservation, action, cluster)
         ]
@@ -355,14 +340,6 @@ class DeadlinePlanner:
             for device_id in state.device_ids:
                 residents.setdefault(device_id, []).append(job)
         return [
-            replace(
-                device.device,
-                mode=self.planner.settings.mode,
-                residents=tuple(residents.get(device_id, ())),
-                windows=tuple(
-                    Window(from_s=from_s, until_s=NAN if math.isinf(until_s) else until_s)
-                    for from_s, until_s in device.known_windows(cluster.now_s)
-                ),
-            )
+            self.planner.device(cluster, device_id, residents.get(device_id, ()), device.known_windows(cluster.now_s))
             for device_id, device in cluster.devices.items()
         ]

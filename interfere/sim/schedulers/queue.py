@@ -38,16 +38,14 @@ class Backfill(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class QueueScheduler:
-    """A scheduler that starts jobs in order and stops none. With `slice_s`, sharing is decided at most that often."""
+    """A scheduler that starts jobs in order and stops none."""
 
     order: Order
     backfill: Backfill = Backfill.FIRST_FIT
     drop: bool = False  # give up jobs whose deadline is infeasible
     sharing: GuestPlacement | None = None
-    slice_s: float = 0.0
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any free devices
     estimate: Estimate = field(default_factory=ToldDurations)  # of run times, for EASY and deadlines
-    _next_sharing_s: float = 0.0
     _ends: ExpectedEnds = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,25 +71,16 @@ class QueueScheduler:
             return Decision(drops=tuple(drops), wake_s=wake_s)
         # 2. Start jobs in order.
         queue = in_order(self.order, candidates, cluster)
-        sharing = self.sharing if cluster.now_s >= self._next_sharing_s else None
-        starts, blocked = self._start_jobs(queue, cluster, sharing)
-        # 3. Decide about sharing again one slice later.
-        if self.slice_s and self.sharing is not None and blocked:
-            if sharing is not None:
-                self._next_sharing_s = cluster.now_s + self.slice_s
-            wake_s = min(wake_s, self._next_sharing_s)
-        return Decision(starts=starts, drops=tuple(drops), wake_s=wake_s)
+        return Decision(starts=self._start_jobs(queue, cluster), drops=tuple(drops), wake_s=wake_s)
 
-    def _start_jobs(
-        self, queue: list[JobState], cluster: Cluster, sharing: GuestPlacement | None
-    ) -> tuple[list[Start], list[JobState]]:
-        """Return the starts, and the blocked jobs, for which there are no free devices that they may take.
+    def _start_jobs(self, queue: list[JobState], cluster: Cluster) -> list[Start]:
+        """Return the starts.
 
-        Blocked jobs are offered to `sharing`. Without backfill they are offered one by one, and the search ends at the
-        first job without a host. With backfill they are offered all together, so that none delays the first of them
-        where it has a reservation.
+        Jobs are blocked for which there are no free devices that they may take; they are offered to `sharing`. Without
+        backfill they are offered one by one, and the search ends at the first job without a host. With backfill they
+        are offered all together, so that none delays the first of them where it has a reservation.
         """
-        is_strict = self.backfill is Backfill.NONE
+        is_strict, sharing = self.backfill is Backfill.NONE, self.sharing
         free, node_gpus = cluster.free.copy(), self._node_gpus(cluster)
         unreserved, reservation = free, None
         hosts: list[Host] = running_hosts(cluster) if is_strict and sharing is not None else []
@@ -128,7 +117,7 @@ class QueueScheduler:
                     unreserved.remove(cluster.devices[device_id].device for device_id in reservation.device_ids)
         if sharing is not None and blocked and not is_strict:
             starts += sharing.join(blocked, [*running_hosts(cluster), *hosts], cluster, reservation)
-        return starts, blocked
+        return starts
 
     def _find_devices(self, free: FreeDevices, state: JobState, cluster: Cluster) -> tuple[Device, ...]:
         node_gpus = self._node_gpus(cluster)

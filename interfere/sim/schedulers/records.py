@@ -28,7 +28,6 @@ class Queue(StrEnum):
     TIRESIAS = "tiresias"  # by attained service; stops running jobs
     SRTF = "srtf"  # by what is left of the true duration; stops running jobs
     EDF = "edf"  # by deadline
-    LAXITY = "laxity"  # by deadline less the true duration
     SLOTS = "slots"  # deadlines are promised where all promised jobs can be laid out in slots
     POLICY = "policy"  # the server, by slowdowns
     POLICY_DEADLINES = "policy-deadlines"  # the server, by deadlines that it promises
@@ -47,7 +46,7 @@ SERVER_DECIDES = (Queue.POLICY, Queue.POLICY_DEADLINES, Queue.POLICY_NO_PROMISES
 ORDERS = tuple(queue for queue in Queue if queue not in (Queue.SLOTS, *SERVER_DECIDES))
 PREEMPTIVE = (Queue.TIRESIAS, Queue.SRTF)  # orders whose schedulers stop running jobs
 REMATCHED = (Queue.FIFO, Queue.SJF, Queue.QSSF, Queue.TIRESIAS, Queue.SRTF)  # whose running jobs can be re-paired
-ORACLES = (Queue.SJF, Queue.SRTF, Queue.LAXITY, Queue.SLOTS)  # know how long jobs will run, as no real scheduler does
+ORACLES = (Queue.SJF, Queue.SRTF, Queue.SLOTS)  # know how long jobs will run, as no real scheduler does
 ALONE, DROP, REMATCH, ONE_GPU, SEATS = "alone", "drop", "rematch", "one-gpu", "seats"  # words of labels
 
 
@@ -135,11 +134,6 @@ class SchedulerRecord:
         """Whether devices may have more than two seats. All other schedulers share in pairs only."""
         by_queue = self.queue in ORDERS and not self.is_preemptive and self.sharing is Sharing.MATCHING
         return not self.drop and not self.rematch and (by_queue or (self.queue is Queue.POLICY and bool(self.sharing)))
-
-    @property
-    def uses_slices(self) -> bool:
-        """Whether `slice_s` changes the scheduler's decisions."""
-        return self.rematch or (self.queue in ORDERS and not self.is_preemptive and bool(self.sharing))
 
     @property
     def stops_jobs(self) -> bool:
@@ -255,7 +249,7 @@ DEFAULT = tuple(
 )
 COMMON_QUEUES = tuple(PRESETS[name] for name in ("fifo-easy", "qssf-easy", "tiresias-first-fit"))
 ALL_QUEUES = (*COMMON_QUEUES, *(PRESETS[name] for name in ("sjf-easy", "srtf-first-fit")))  # and what oracles would do
-_UNSHARED_BESIDE_GREEDY = ("fifo-first-fit", "sjf-first-fit", "edf-first-fit", "laxity-first-fit")
+_UNSHARED_BESIDE_GREEDY = ("fifo-first-fit", "sjf-first-fit", "edf-first-fit")
 DEADLINE_DEFAULT = tuple(
     record
     for unshared in (*(PRESETS[name] for name in _UNSHARED_BESIDE_GREEDY), DEADLINE_BASELINE, PRESETS["slots"])

@@ -5,13 +5,11 @@ from dataclasses import replace
 from interfere.extensions import ExtensionKind, find_extension
 from interfere.predict.residual import OnlineModel
 from interfere.records import JobProfile, ObjectiveKind, Progress
-from interfere.records.cluster import DEFAULT_SEATS
 from interfere.sim.cluster import Cluster, Decision, Scheduler
 from interfere.sim.schedulers.estimates import Estimate, History, ToldDurations
-from interfere.sim.schedulers.orders import EarliestDeadline, Fifo, LeastAttained, LeastLaxity, Order, ShortestFirst
+from interfere.sim.schedulers.orders import EarliestDeadline, Fifo, LeastAttained, Order, ShortestFirst
 from interfere.sim.schedulers.planner import (
     DeadlinePlanner,
-    PlannedGroups,
     PlannedScheduler,
     PlannedSharing,
     ServerPlanner,
@@ -59,7 +57,6 @@ def make_scheduler(record: SchedulerRecord, settings: SchedulerSettings) -> Sche
         drop=record.drop,
         sharing=sharing,
         whole_nodes=settings.whole_nodes,
-        slice_s=settings.slice_s,
         estimate=estimate,
     )
 
@@ -95,7 +92,6 @@ def _order(queue: Queue, estimate: Estimate) -> Order:
         Queue.TIRESIAS: LeastAttained(),
         Queue.SRTF: ShortestFirst(estimate=estimate, remaining=True),
         Queue.EDF: EarliestDeadline(),
-        Queue.LAXITY: LeastLaxity(estimate=estimate),
     }
     return orders[queue]
 
@@ -105,8 +101,7 @@ def _sharing(record: SchedulerRecord, settings: SchedulerSettings, estimate: Est
         return GreedySharing(settings=settings, estimate=estimate, meet_deadlines=record.drop)
     if record.sharing is not Sharing.MATCHING:
         return None
-    planner = ServerPlanner(settings=settings, estimate=estimate)
-    return PlannedSharing(planner=planner) if settings.seats == DEFAULT_SEATS else PlannedGroups(planner=planner)
+    return PlannedSharing(planner=ServerPlanner(settings=settings, estimate=estimate))
 
 
 class LearningScheduler:

@@ -37,7 +37,7 @@ class SchedulerOptions:
     max_shared_gpus: int | None = None  # larger jobs never share
     guest_ends_first: bool = False  # only where no job is preempted: a preemptive scheduler gets devices back anyway
     whole_nodes: bool = True  # a job waits for as few nodes as it can do with; else it takes any free devices
-    slice_s: float = 0.0  # a queue decides about sharing at most this often; 0: at every event, re-pairing every 300 s
+    slice_s: float = 0.0  # running jobs are re-paired at most this often; 0: every 300 s
     duration_error: float = 0.0  # standard error of log run time, of schedulers that are told run times
     seed: int = 0  # of these errors
     risk: float = DEFAULT_RISK  # of the server: probability with which a slowdown may pass its cap
@@ -220,7 +220,7 @@ def is_timely(
     """Return whether a guest ends before its host, where that is the rule, and delays no reservation."""
     if settings.guest_ends_first and not ends_first(state, host, pair, estimate, cluster):
         return False
-    return reservation is None or reservation.allows_pair(state, host.state, host.device_ids, pair, cluster)
+    return reservation is None or reservation.allows_group((state, host.state), host.device_ids, pair, cluster)
 
 
 def both_meet_deadlines(state: JobState, host: Host, pair: PairSlowdowns, estimate: Estimate, cluster: Cluster) -> bool:

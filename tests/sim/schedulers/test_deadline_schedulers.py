@@ -7,7 +7,7 @@ import pytest
 
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.cluster import Scheduler
-from interfere.sim.edge_world import CHECKPOINT_S, draw_deadlines, edge_beliefs, edge_truth, with_deadlines, with_edge
+from interfere.sim.edge_world import CHECKPOINT_S, EdgeSetting, edge_beliefs, edge_truth, with_deadlines
 from interfere.sim.replay import Replayed, replay
 from interfere.sim.schedulers.records import PRESETS
 from interfere.sim.schedulers.registry import make_scheduler
@@ -19,6 +19,7 @@ from interfere.testing.schedulers import MODE, NAMES, USUAL, devices, job
 from tests.sim.small_worlds import world
 
 NOON_S = 12 * HOUR_S
+EDGE_ADDED = EdgeSetting(added=True)
 EDF, EDF_DROP, SLOTS, PLAN = "edf-first-fit", "edf-first-fit-drop", "slots", "policy-deadlines-alone"
 OF_DEADLINES = (EDF_DROP, SLOTS, PLAN)  # heed deadlines when they start jobs
 
@@ -45,7 +46,7 @@ def run(edge: World, name: str, table: TruthTable = USUAL) -> Replayed:
 
 def at_noon(*jobs: SimJob, count: int = 1) -> World:
     """The edge opens ten hours from now."""
-    return with_edge(world(*jobs, count=count, clock_s=NOON_S))
+    return EDGE_ADDED.apply(world(*jobs, count=count, clock_s=NOON_S))
 
 
 def ends(replayed: Replayed) -> dict[str, float]:
@@ -67,17 +68,17 @@ def test_edf_runs_infeasible_jobs_first_and_schedulers_that_drop_do_not() -> Non
         assert found.mean_completion_s == pytest.approx((10 + 19) / 2)  # of jobs that end
 
 
-def test_orders_of_laxity_and_deadline() -> None:
+def test_the_order_of_deadlines() -> None:
     jobs = (job("first", 0, 10), job("long", 1, 50, deadline_s=65.0), job("short", 1, 5, deadline_s=60.0))
     edge = at_noon(*jobs)
     assert ends(run(edge, EDF))["short"] == 15
-    assert ends(run(edge, "laxity-first-fit"))["long"] == 60
+    assert ends(run(edge, "fifo-first-fit"))["short"] == 65
 
 
 def test_nothing_is_started_at_the_edge_that_would_be_late_there() -> None:
     """In the night both devices are free; 70 s become 100 at the edge."""
     busy, tight = job("busy", 0, 100, deadline_s=110.0), job("tight", 0, 70, deadline_s=95.0)
-    edge = with_edge(world(busy, tight, job("easy", 0, 70)))
+    edge = EDGE_ADDED.apply(world(busy, tight, job("easy", 0, 70)))
     for name in OF_DEADLINES:
         found = ends(run(edge, name))
         assert found["easy"] == pytest.approx(100.0)
@@ -91,7 +92,7 @@ def test_nothing_is_started_at_the_edge_that_would_be_late_there() -> None:
 def test_in_the_morning_the_edge_leaves_and_a_checkpoint_is_paid() -> None:
     """Seven hours of work begin at the edge at one: 4.9 h are done at eight, when the cloud is free again."""
     jobs = (job(name, 0, 7 * HOUR_S, checkpoint_s=CHECKPOINT_S) for name in ("cloud", "edge"))
-    edge = with_edge(world(*jobs, clock_s=HOUR_S))
+    edge = EDGE_ADDED.apply(world(*jobs, clock_s=HOUR_S))
     for name in ("fifo-first-fit", SLOTS, PLAN):
         replayed = run(edge, name)
         assert max(ends(replayed).values()) == pytest.approx((7 + 7 - 4.9) * HOUR_S + CHECKPOINT_S)
@@ -150,9 +151,9 @@ def test_no_promised_deadline_is_missed_without_sharing_and_revocations(seed: in
         for k, arrival_s in enumerate(arrivals)
     )
     plain = World(name="w", jobs=jobs, devices=devices(4), clock_s=NOON_S)
-    dated = with_deadlines(plain, draw_deadlines(plain, "usual", seed))
-    edge = with_edge(dated, revocation_seed=seed if seed % 2 else None)
-    orders = [f"{order}-first-fit" for order in ("fifo", "sjf", "edf", "laxity")]
+    dated = with_deadlines(plain, "usual", seed=seed)
+    edge = EdgeSetting(added=True, revoked=bool(seed % 2), seed=seed).apply(dated)
+    orders = [f"{order}-first-fit" for order in ("fifo", "sjf", "edf")]
     queues = [order + drop for order in orders for drop in ("", "-drop")]
     names = [name + sharing for name in (*queues, SLOTS) for sharing in ("", "-greedy")]
     for name in (*names, PLAN, "policy-deadlines"):
@@ -177,7 +178,7 @@ def test_a_greedy_pair_of_a_scheduler_that_drops_meets_both_deadlines() -> None:
     assert ends(run(late, "edf-first-fit-drop-greedy"))["guest"] in (5.0, math.inf)
 
 
-NOISY = (EDF_DROP, f"{EDF_DROP}-greedy", SLOTS, "policy-deadlines", "laxity-first-fit")
+NOISY = (EDF_DROP, f"{EDF_DROP}-greedy", SLOTS, "policy-deadlines")
 
 
 @pytest.mark.parametrize("name", NOISY)
@@ -186,7 +187,7 @@ def test_run_times_with_an_error_are_what_a_scheduler_of_deadlines_goes_by(name:
     rng = np.random.default_rng(5)
     rows = zip(np.sort(rng.uniform(0, 4000, 40)).tolist(), rng.lognormal(6, 1, 40).tolist(), strict=True)
     drawn = world(*(job(f"j{k}", *row, workload=NAMES[k % 3]) for k, row in enumerate(rows)), count=3, clock_s=NOON_S)
-    edge = with_edge(with_deadlines(drawn, draw_deadlines(drawn, "usual", seed=1)))
+    edge = EDGE_ADDED.apply(with_deadlines(drawn, "usual", seed=1))
     truths = TableTruth(edge_truth(USUAL))
     exact, none, off = (replay(edge, truths, scheduler(name, edge, USUAL, error)) for error in (0.0, 1e-12, 0.8))
     assert np.allclose(exact.ended_s, none.ended_s)

@@ -31,7 +31,7 @@ def test_what_it_is_compared_with_differs_in_sharing_alone(record: SchedulerReco
 
 
 def test_every_record_has_a_name_of_its_own() -> None:
-    assert len({*PRESETS.values()}) == len(PRESETS) == 164
+    assert len({*PRESETS.values()}) == len(PRESETS) == 139
     assert all(preset(label) == record for label, record in PRESETS.items())
     assert {*DEFAULT, *DEADLINE_DEFAULT} <= {*PRESETS.values()}
 
