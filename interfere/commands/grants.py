@@ -10,6 +10,7 @@ from interfere.commands.options import Target, connect
 from interfere.commands.output import JsonFlag, emit
 from interfere.errors import NotFoundError, remedy_for_name
 from interfere.reports.document import Part, Sentence, text_table
+from interfere.reports.numbers import format_gib
 
 if TYPE_CHECKING:
     from interfere.records import DeviceGrants, GrantTables
@@ -62,9 +63,9 @@ def _page(tables: "GrantTables") -> list[Part]:
         (
             device.device_id,
             *map(str, (device.granules, device.granted, device.free)),
-            _gib(device.granule_bytes),
+            format_gib(device.granule_bytes),
             f"{device.oversubscription_ratio:g}",
-            _gib(device.host_reserve_bytes),
+            format_gib(device.host_reserve_bytes),
         )
         for device in tables.devices
     )
@@ -77,9 +78,9 @@ def _page(tables: "GrantTables") -> list[Part]:
             grant.job_id,
             grant.device_id,
             str(grant.granules),
-            _gib(grant.bytes),
+            format_gib(grant.bytes),
             "" if math.isnan(grant.since_s) else f"{grant.since_s:g}",
-            "to start" if grant.planned else _gib(grant.last_use_bytes),
+            "to start" if grant.planned else format_gib(grant.last_use_bytes),
             str(grant.times_exceeded),
         )
         for grant in tables.grants
@@ -94,13 +95,9 @@ def _page(tables: "GrantTables") -> list[Part]:
     ]
     if reserves:
         rows = (
-            (node or "(no name)", str(len(on_node)), _gib(sum(device.host_reserve_bytes for device in on_node)))
+            (node or "(no name)", str(len(on_node)), format_gib(sum(device.host_reserve_bytes for device in on_node)))
             for node, on_node in reserves.items()
         )
         title = "what hosts keep free for memory granted beyond the devices' own"
         parts.append(text_table(title, ("node", "devices", "reserved"), rows))
     return parts
-
-
-def _gib(memory_bytes: float) -> str:
-    return "" if math.isnan(memory_bytes) else f"{memory_bytes / 2**30:.3g} GiB"

@@ -180,6 +180,7 @@ def losses(
     The server may run meanwhile.
     """
     from interfere.config import load_settings
+    from interfere.dashboard.pages import losses_table
     from interfere.store.observed_table import logged_windows, pair_losses
     from interfere.store.store import open_store
     from interfere.time_text import start_s
@@ -191,22 +192,10 @@ def losses(
         opened.close()
     newest_s = max((each.window.end_s for each in logged), default=0.0)
     found = pair_losses(logged, within_s=newest_s - start_s(since, newest_s)) if logged else []
-    rows = (
-        (
-            loss.victim,
-            " + ".join(loss.company),
-            loss.device_type,
-            f"{loss.slowdown:.2f} ×",
-            f"{loss.hours:.1f}",
-            f"{loss.lost_hours:.1f}",
-        )
-        for loss in found[:count]
-    )
-    columns = ("workload", "beside", "on", "slowdown", "hours together", "hours lost")
     total = sum(loss.lost_hours for loss in found)
     summary = f"{total:.1f} hours lost in {sum(loss.hours for loss in found):.1f} hours side by side, since {since}"
     page: list[Part] = (
-        [text_table("", columns, rows), Sentence(summary)] if found else [Sentence("no window in company is stored")]
+        [losses_table(found[:count]), Sentence(summary)] if found else [Sentence("no window in company is stored")]
     )
     emit({"losses": [loss._asdict() for loss in found[:count]], "lost_hours": total}, page, as_json=as_json)
 

@@ -14,7 +14,7 @@ from interfere.records import (
     ScopeState,
 )
 from interfere.reports.document import Items, Link, Part, Sentence, Table, text_table
-from interfere.reports.numbers import count_noun
+from interfere.reports.numbers import TIMES, count_noun, format_digits
 
 MAX_CONTRIBUTIONS = 5  # of one prediction on the screen; --json has all
 _PRINTED_UNITS = {"bytes": (2**30, "GiB"), "FLOP": (1e9, "GFLOP"), "s": (1e-3, "ms"), "share": (1.0, "")}
@@ -23,24 +23,31 @@ _PRINTED_UNITS = {"bytes": (2**30, "GiB"), "FLOP": (1e9, "GFLOP"), "s": (1e-3, "
 
 def state_parts(state: ScopeState) -> list[Part]:
     """Return the tables of devices in use and of waiting jobs."""
-    used = [device for device in state.devices if device.jobs]
-    devices = (
+    used = sum(bool(device.jobs) for device in state.devices)
+    in_use = f"{used} of {len(state.devices)} devices in use"
+    return [
+        Sentence(f"decision {state.decision_id}: {in_use}, {len(state.waiting)} wait"),
+        *([devices_table(state)] if used else []),
+        *([waiting_table(state)] if state.waiting else []),
+    ]
+
+
+def devices_table(state: ScopeState) -> Table:
+    """Return a table of the jobs on devices, with their predicted slowdowns."""
+    rows = (
         (
             device.device_id,
             device.device_type,
-            ", ".join(f"{job.job_id} ({job.workload}){' planned' * job.planned}" for job in device.jobs),
-            ", ".join("" if math.isnan(job.slowdown) else f"{job.slowdown:.2f} ×" for job in device.jobs),
+            Link(job.job_id, page=decision_path(state.scope, state.decision_id, job.job_id))
+            if job.planned
+            else job.job_id,
+            job.workload + " (planned)" * job.planned,
+            "" if math.isnan(job.slowdown) else TIMES.text(job.slowdown),
         )
-        for device in used
+        for device in state.devices
+        for job in device.jobs
     )
-    summary = (
-        f"decision {state.decision_id}: {len(used)} of {len(state.devices)} devices in use, {len(state.waiting)} wait"
-    )
-    return [
-        Sentence(summary),
-        *([text_table("devices in use", ("device", "type", "jobs", "slowdown"), devices)] if used else []),
-        *([waiting_table(state)] if state.waiting else []),
-    ]
+    return text_table("devices in use", ("device", "type", "job", "workload", "predicted slowdown"), rows)
 
 
 def waiting_table(state: ScopeState) -> Table:
@@ -143,7 +150,7 @@ def _amount(value: float, contribution: Contribution) -> str:
     if math.isnan(value):
         return ""
     size, unit = _PRINTED_UNITS.get(contribution.unit, (1.0, contribution.unit))
-    return f"{value / size:.3g} {unit}".rstrip()
+    return f"{format_digits(value / size)} {unit}".rstrip()
 
 
 def _alternatives(explanation: Explanation) -> Table:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from interfere.dashboard.decision_parts import (
-    decision_path,
     decisions_parts,
+    devices_table,
     explanation_parts,
     proof_text,
     waiting_table,
@@ -46,10 +46,11 @@ from interfere.reports.document import (
     Tile,
     Tiles,
     Tone,
+    table_of,
     text_table,
 )
 from interfere.reports.numbers import JOB_HOURS, TIMES, count_noun, fixed
-from interfere.store.observed_table import LoggedWindow, pair_losses
+from interfere.store.observed_table import LoggedWindow, PairLoss, pair_losses
 
 COUNT = fixed(0)
 SHOWN_LOSSES = 10
@@ -89,20 +90,7 @@ def overview(
         Tile(value=float(len(state.waiting)), form=COUNT, label="jobs wait"),
         *_tiles_of_model(model).tiles,
     )
-    devices = (
-        (
-            device.device_id,
-            device.device_type,
-            Link(job.job_id, page=decision_path(scope, state.decision_id, job.job_id)) if job.planned else job.job_id,
-            job.workload + " (planned)" * job.planned,
-            "" if math.isnan(job.slowdown) else TIMES.text(job.slowdown),
-        )
-        for device in used
-        for job in device.jobs
-    )
-    columns = ("device", "type", "job", "workload", "predicted slowdown")
-    now = _bounded(text_table("devices in use", columns, devices))
-    queue = _bounded(waiting_table(state))
+    now, queue = _bounded(devices_table(state)), _bounded(waiting_table(state))
     at = f"As decision {state.decision_id} leaves it."
     return Document(
         f"Scope {scope}",
@@ -169,16 +157,8 @@ def predictions(log: ObservationLog, checked: Sequence[Checked]) -> Document:
     if known:
         parts.append(Section("Predicted and measured", (_plot(known), _pairs_table(known)), anchor="measured"))
     losses = pair_losses((each.logged for each in checked), within_s=WEEK_S)
-    columns = ("workload", "beside", "on", "together", "lost")
     if losses:
-        table = Table(
-            title="largest losses",
-            columns=(*map(Column, columns[:3]), Column(columns[3], JOB_HOURS), Column(columns[4], JOB_HOURS)),
-            rows=tuple(
-                (loss.victim, " + ".join(loss.company), loss.device_type, loss.hours, loss.lost_hours)
-                for loss in losses[:SHOWN_LOSSES]
-            ),
-        )
+        table = losses_table(losses[:SHOWN_LOSSES])
         note = Sentence("Over the windows shown here, of the newest seven days; all of them: interfere observe losses.")
         parts.append(Section("Worst victims of the week", (table, note), anchor="losses"))
     drift = [
@@ -194,6 +174,19 @@ def predictions(log: ObservationLog, checked: Sequence[Checked]) -> Document:
     if not checked:
         parts.insert(1, Sentence("No window in company was observed yet.", tone=Tone.LEAD))
     return Document("Predictions", tuple(parts))
+
+
+def losses_table(losses: Sequence[PairLoss]) -> Table:
+    """Return a table of pairs with the hours that jobs lost in them."""
+    columns = (
+        Column("workload", of="victim"),
+        Column("beside", of=lambda loss: " + ".join(loss.company)),
+        Column("on", of="device_type"),
+        Column("slowdown", TIMES, of="slowdown"),
+        Column("together", JOB_HOURS, of="hours"),
+        Column("lost", JOB_HOURS, of="lost_hours"),
+    )
+    return table_of("largest losses", columns, losses)
 
 
 def models(served: ServedModels, info: ModelInfo) -> Document:

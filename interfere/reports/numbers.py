@@ -95,6 +95,16 @@ def _three_digits(value: float) -> str:
     return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
+def format_digits(value: float) -> str:
+    """Return a number with three significant digits and never with a power of ten: 0.931, 12.3, 2,010."""
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
+
+
+def format_gib(size: float) -> str:
+    """Return a size in GiB, however small or large: 0.931 GiB, 61 GiB."""
+    return DASH if math.isnan(size) else f"{format_digits(size / 2**30)} GiB"
+
+
 def format_bytes(size: float) -> str:
     """Return a size in GiB, or in MiB or KiB where it is small."""
     if math.isnan(size):
