@@ -23,12 +23,8 @@ class Truth(Protocol):
     def gang_excess(self) -> float:
         """The loss (slowdown less one) of a job on several devices, relative to that of the same job on one device."""
 
-    def slowdown(self, victim: str, neighbour: str, device_type: str) -> float:
-        """Return the slowdown (≥ 1) of a workload beside another; NaN where the two must not share."""
-
-    def group_slowdown(self, victim: str, neighbours: Sequence[str], device_type: str) -> float:
-        """Return the slowdown (≥ 1) of a workload beside two or more neighbours; NaN where the workloads must not
-        share."""
+    def slowdown(self, victim: str, neighbours: Sequence[str], device_type: str) -> float:
+        """Return the slowdown (≥ 1) of a workload beside its neighbours; NaN where they must not share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,10 +230,7 @@ class Cluster:
         """Return the true slowdown of one job of a group on the same devices, on average over its duration."""
         others = [other.job.workload for other in group if other is not member]
         device_type = next(state.devices for state in group if state.devices)[0].device.type
-        if len(others) == 1:
-            slowdown = self.truth.slowdown(member.job.workload, others[0], device_type)
-        else:
-            slowdown = self.truth.group_slowdown(member.job.workload, others, device_type)
+        slowdown = self.truth.slowdown(member.job.workload, others, device_type)
         excess = 1.0 if member.job.gpus == 1 else self.truth.gang_excess
         if member.job.idle_s:
             excess *= 1.0 - member.job.idle_s / member.job.duration_s

@@ -22,7 +22,7 @@ from interfere.sim.world import DAY_S, HOUR_S, LATE_S
 
 Floats = NDArray[np.float64]
 SHORTEST_S = 10.0  # the bound that the literature of bounded slowdown uses (Feitelson et al., JSSPP 1997)
-SUMS = ("busy_s", "shared_s", "present_s", "pair_sides", "pair_slowdowns", "pairs_past_cap")  # parts of figures
+SUMS = ("busy_s", "shared_s", "present_s", "pairs_past_cap")  # parts of figures
 LARGEST = ("makespan_s", "worst_slowdown")  # figures of which the largest is that of several replays together
 
 
@@ -43,8 +43,6 @@ class Score:
     shared_s: float  # device seconds with two jobs or more
     present_s: float  # device seconds offered, up to the last end
     pairs: int  # of jobs that shared; groups of three and more count as pairs do
-    pair_sides: int
-    pair_slowdowns: float  # sum over all sides, each pair counted once
     pairs_past_cap: int  # in which a side was slowed by more than the cap
     worst_slowdown: float  # the largest of a job by its company, over all its time on devices
     stops: int
@@ -99,11 +97,6 @@ class Score:
     def shared(self) -> float:
         """Share of busy device time with two jobs or more."""
         return self.shared_s / max(self.busy_s, 1e-12)
-
-    @property
-    def mean_pair_slowdown(self) -> float:
-        """Mean slowdown of all sides of pairs, each pair counted once; 1 where none shared."""
-        return self.pair_slowdowns / self.pair_sides if self.pair_sides else 1.0
 
     @property
     def past_cap(self) -> float:
@@ -175,8 +168,6 @@ def _score_of_one(replayed: Replayed, cap: float) -> Score:
             for from_s, until_s in device.windows
         ),
         pairs=len(pairs),
-        pair_sides=sum(map(len, pairs)),
-        pair_slowdowns=float(np.sum([side for pair in pairs for side in pair])),
         pairs_past_cap=sum(max(pair) > cap for pair in pairs),
         worst_slowdown=float(jobs.sharing_slowdown.max(initial=1.0)),
         stops=int(replayed.stops.sum()),

@@ -214,16 +214,15 @@ class TableTruth:
                 for neighbour, j in table.index.items()
             }
 
-    def slowdown(self, victim: str, neighbour: str, device_type: str) -> float:
-        """Return the slowdown of the victim beside one neighbour; NaN where nothing is known."""
-        return self._slowdowns.get(device_type, {}).get((victim, neighbour), np.nan)
-
-    def group_slowdown(self, victim: str, neighbours: Sequence[str], device_type: str) -> float:
-        """Return the slowdown of the victim beside all neighbours; NaN where one of its pairs is unknown."""
+    def slowdown(self, victim: str, neighbours: Sequence[str], device_type: str) -> float:
+        """Return the slowdown of the victim beside its neighbours; NaN where one of its pairs is unknown."""
+        known = self._slowdowns.get(device_type, {})
+        pairs = [known.get((victim, neighbour), math.nan) for neighbour in neighbours]
+        if len(pairs) == 1:
+            return pairs[0]
         measured = self._groups.get(device_type, {}).get((victim, tuple(sorted(neighbours))))
         if measured is not None:
             return measured
-        pairs = [self.slowdown(victim, neighbour, device_type) for neighbour in neighbours]
         if self._composition is Composition.PRODUCT:
             return math.prod(pairs)
         return 1.0 + math.fsum(slowdown - 1.0 for slowdown in pairs)

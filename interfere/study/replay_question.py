@@ -262,7 +262,7 @@ def _check(study: Study, schedulers: Sequence[SchedulerRecord]) -> None:
             ("guest_may_stay", in_pairs, "policies that share in pairs only"),
             ("guest_may_stay", any_that("uses_guest_ends_first"), "a policy that shares and stops no job"),
             ("slice_s", any_that("rematch"), "a policy with rematch"),
-            ("whole_nodes", any_that("uses_whole_nodes"), "a policy with an order, or slots"),
+            ("whole_nodes", not all(one.is_policy for one in schedulers), "a policy with an order, or slots"),
             ("duration_error", any_that("knows_durations"), told),
             ("checkpoint_s", any_that("stops_jobs") or dated, stopping),
             ("error", study.predict == "truth", "predict truth: an error is put on the truth only"),

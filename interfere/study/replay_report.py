@@ -54,10 +54,8 @@ def replay_document(answer: "ReplayAnswer") -> Document:
         if legend not in told:
             inside.append(Sentence(legend, tone=Tone.NOTE))
             told.add(legend)
-        if table.title == TraceGroup.STABLE:
-            inside += _completion_figures(answer.comparison)
-        if table.title == TraceGroup.DEADLINES:
-            inside += _deadline_figures(answer.comparison)
+        if table.title in (TraceGroup.STABLE, TraceGroup.DEADLINES):
+            inside += _figures(answer.comparison, TraceGroup(table.title))
         parts.append(Section(table.title, tuple(inside)))
     parts += [Sentence(text, tone=Tone.NOTE) for text in _populations(answer.comparison)]
     return Document(f"Replay of {answer.study.trace.name}", tuple(parts))
@@ -233,81 +231,32 @@ def change_text(change: UncertainMean) -> str:
 
 MAX_CURVES = 6  # in one plot: more cannot be told apart
 CURVE_POINTS = 200  # quantiles of a curve
-SHARES = Series(name="with sharing", mark=Mark.BAR)
-UNSHARED = Series(name="without sharing", mark=Mark.BAR, colour=Colour.GREY)
 
 
-def _completion_figures(comparison: Comparison) -> list[Figure]:
-    """Return figures of completion times (mean and distribution), of the changes by sharing, and of devices over
-    time."""
-    lines = comparison.stable
-    recorded = [run for run in comparison.runs if not run.task.draw and run.load < 1]
+def _figures(comparison: Comparison, group: TraceGroup) -> list[Figure]:
+    """Return figures of what sharing changes, of the jobs that are over within a time, and of devices over time."""
+    is_dated = group is TraceGroup.DEADLINES
+    recorded = [run for run in comparison.runs if not run.task.draw and (is_dated or run.load < 1)]
+    world = max(recorded, key=lambda run: run.load).world
+    if is_dated:
+        lines = sorted(comparison.deadlines, key=lambda line: -_satisfaction(line))
+        baseline = DEADLINE_BASELINE.label
+        against = f"deadlines met more than by {baseline}, with sharing than by {baseline}-greedy (points)"
+        changes = [(line, line.satisfaction_change) for line in lines]
+        return [
+            *_changes("Deadline satisfaction against the baseline", Axis(title=against, form=POINTS), changes),
+            _devices((lines[0].deadlines_against, lines[0].policy), recorded, world, "the world with the highest load"),
+        ]
+    stable = comparison.stable
     best = min(
-        (line for line in lines if line.against), key=lambda line: line.score.mean_completion_s, default=lines[0]
+        (line for line in stable if line.against), key=lambda line: line.score.mean_completion_s, default=stable[0]
     )
-    world = max(recorded, key=lambda run: run.load).world
+    axis = Axis(title="change of the mean completion time by sharing (%), left is better", form=CHANGE)
     return [
-        _bars(
-            "Mean completion time, trace as recorded",
-            Axis(title="mean completion time (h)", form=hours()),
-            [(line, Estimate(line.score.mean_completion_s)) for line in lines],
-        ),
-        *_changes(
-            "What sharing changes",
-            Axis(title="change of the mean completion time by sharing (%), left is better", form=CHANGE),
-            [(line, line.change) for line in lines],
-        ),
+        *_changes("What sharing changes", axis, [(line, line.change) for line in stable]),
         _curves(recorded),
-        _devices((best.against, best.policy), recorded, world, f"Devices of {world}, the busiest stable world"),
+        _devices((best.against, best.policy), recorded, world, "the busiest stable world"),
     ]
-
-
-def _deadline_figures(comparison: Comparison) -> list[Figure]:
-    """Return figures of the deadlines met, of the differences to the baseline, and of devices over time."""
-    lines = sorted(comparison.deadlines, key=lambda line: -_satisfaction(line))
-    recorded = [run for run in comparison.runs if not run.task.draw]
-    world = max(recorded, key=lambda run: run.load).world
-    met = [(line, line.satisfaction) for line in lines if line.satisfaction is not None]
-    against = (
-        f"deadlines met more than by {DEADLINE_BASELINE.label}, with sharing than by {DEADLINE_BASELINE.label}-greedy "
-        "(points), right is better"
-    )
-    return [
-        _bars(
-            f"Deadline satisfaction{_interval_of(met[0][1]) if met else ''}",
-            Axis(title="deadlines met, of all submitted jobs that have one (%)", form=percent(1)),
-            [(line, Estimate(share.mean, share.interval.low, share.interval.high)) for line, share in met],
-        ),
-        *_changes(
-            "Deadline satisfaction against the baseline",
-            Axis(title=against, form=POINTS),
-            [(line, line.satisfaction_change) for line in lines],
-        ),
-        _devices(
-            (lines[0].deadlines_against, lines[0].policy),
-            recorded,
-            world,
-            f"Devices of {world}, the world with the highest load",
-        ),
-    ]
-
-
-def _interval_of(mean: UncertainMean) -> str:
-    """Return the end of a figure's title that says what its intervals are of; empty where there are none."""
-    return f", {CONFIDENCE:.0%} interval of the {mean.interval.population}" if mean.interval.is_known else ""
-
-
-def _bars(title: str, axis: Axis, values: Sequence[tuple[Line, Estimate]]) -> RowPlot:
-    """Return one bar for each line. Bars of policies that do not share are grey."""
-    series = (SHARES, UNSHARED) if any(line.scheduler.sharing for line, _ in values) else (UNSHARED,)
-    rows = tuple(
-        PlotRow(
-            label=line.policy,
-            values=tuple((value,) if (each is SHARES) == bool(line.scheduler.sharing) else () for each in series),
-        )
-        for line, value in values
-    )
-    return RowPlot(title=title, axis=axis, series=series, rows=rows)
 
 
 def _changes(title: str, axis: Axis, changes: Sequence[tuple[Line, UncertainMean | None]]) -> list[Figure]:
@@ -319,7 +268,9 @@ def _changes(title: str, axis: Axis, changes: Sequence[tuple[Line, UncertainMean
         PlotRow(label=line.policy, values=((Estimate(each.mean, each.interval.low, each.interval.high),),))
         for line, each in known
     )
-    return [RowPlot(title=f"{title}{_interval_of(known[0][1])}", axis=axis, series=(Series(name="change"),), rows=rows)]
+    interval = known[0][1].interval
+    title = f"{title}, {CONFIDENCE:.0%} interval of the {interval.population}" if interval.is_known else title
+    return [RowPlot(title=title, axis=axis, series=(Series(name="change"),), rows=rows)]
 
 
 def _curves(runs: Sequence[ReplayResult]) -> LinePlot:
@@ -342,7 +293,7 @@ def _curves(runs: Sequence[ReplayResult]) -> LinePlot:
     )
 
 
-def _devices(names: Sequence[str], recorded: Sequence[ReplayResult], world: str, title: str) -> LinePlot:
+def _devices(names: Sequence[str], recorded: Sequence[ReplayResult], world: str, which: str) -> LinePlot:
     """Return a figure of devices in use and shared over time, with one panel for each policy.
 
     A point is the mean of an hour, or of 1/400 of a longer trace.
@@ -352,7 +303,7 @@ def _devices(names: Sequence[str], recorded: Sequence[ReplayResult], world: str,
     last_s = max(float(replayed.at_s[-1]) for _, replayed in replays)
     edges_s = np.arange(0.0, last_s, max(HOUR_S, last_s / 400))
     return LinePlot(
-        title=title,
+        title=f"Devices of {world}, {which}",
         x=Axis(title="days since the first arrival", form=PLAIN),
         y=Axis(title="devices (%)", form=percent(), low=0.0, high=1.0),
         series=(

@@ -115,14 +115,13 @@ class _DeviceSearch:
     world: int
     scheduler: SchedulerRecord
     device_type: str
-    is_only_type: bool
     devices: int
     most: int
     tried: Mapping[int, bool]  # whether service was equal, by the number of devices that were given back
 
     def task(self, count: int) -> ReplayTask:
         """Return the replay of so many devices fewer."""
-        kind = self.device_type if count and not self.is_only_type else ""
+        kind = self.device_type if count else ""
         return ReplayTask(scheduler=self.scheduler, world=self.world, given_back=count, given_type=kind)
 
 
@@ -140,7 +139,6 @@ def _searches(
                     world=k,
                     scheduler=scheduler,
                     device_type=kind,
-                    is_only_type=len(counts) == 1,
                     devices=devices,
                     most=most(world, kind),
                     tried={},

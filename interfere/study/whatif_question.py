@@ -46,7 +46,6 @@ from interfere.study.whatif_findings import (
 from interfere.study.whatif_report import whatif_document
 from interfere.study.whatif_sentences import (
     coverage_text,
-    placement_text,
     population_text,
     scenario_text,
     verdict,
@@ -61,33 +60,6 @@ REPLAY_ONLY = (  # fields that this question does not use
     *("deadlines", "added", "taken", "predict", "hide", "error", "online", "duration_error"),
     *("most_shared_gpus", "guest_may_stay", "whole_nodes", "slice_s"),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementComparison:
-    """The results of matching and of greedy placement under one queue at one load."""
-
-    greedy: Line
-    matching: Line
-
-    @property
-    def difference(self) -> float:
-        """The mean completion time under matching relative to greedy placement, as a share. Negative: matching ends
-        jobs sooner."""
-        return self.matching.score.mean_completion_s / self.greedy.score.mean_completion_s - 1
-
-    def facts(self) -> dict[str, Any]:
-        """Return both mean completion times and costs for programs."""
-        return {
-            "queue": self.matching.against,
-            "target_load": self.matching.task.load,
-            "load": self.matching.load,
-            "greedy_s": self.greedy.score.mean_completion_s,
-            "matching_s": self.matching.score.mean_completion_s,
-            "greedy_cpu_s": self.greedy.cpu_s,
-            "matching_cpu_s": self.matching.cpu_s,
-            "difference": self.difference,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,20 +85,6 @@ class WhatIfAnswer:
         """The offered load, mean over worlds weighted by jobs."""
         worlds = self.inputs.worlds
         return sum(world.load * len(world.jobs) for world in worlds) / sum(len(world.jobs) for world in worlds)
-
-    @property
-    def comparisons(self) -> tuple[PlacementComparison, ...]:
-        """The comparisons of matching and greedy placement at each queue and load with replays of both, on stable
-        worlds."""
-        plain = [line for line in self.effects if self.is_plain(line) and line.group is TraceGroup.STABLE]
-        greedy = {(line.against, line.task.load): line for line in plain if line.scheduler.sharing is Sharing.GREEDY}
-        return tuple(
-            PlacementComparison(greedy=other, matching=line)
-            for line in plain
-            if line.scheduler.sharing is Sharing.MATCHING
-            and (other := greedy.get((line.against, line.task.load))) is not None
-            and other.score.jobs == line.score.jobs
-        )
 
     @property
     def main_lines(self) -> tuple[Line, ...]:
@@ -164,7 +122,7 @@ class WhatIfAnswer:
         own."""
         sentences, tone = verdict(self)
         inputs = self.inputs
-        names = ("load", "over_loads", "pays_from", "gang_break_even", "comparisons", "missing", "later")
+        names = ("load", "over_loads", "pays_from", "gang_break_even", "missing", "later")
         counts = ("replays", "planned", "interrupted")
         coverage = {"left_out": dict(inputs.left_out), "is_predicted": inputs.is_predicted}
         return {name: getattr(self, name) for name in (*names, *counts)} | {
@@ -177,7 +135,6 @@ class WhatIfAnswer:
             "week": [
                 {"scheduler": each.scheduler.label, "change": each.change, **each.score.facts()} for each in self.week
             ],
-            "placement": placement_text(self.comparisons),
             "scenarios": scenario_text(self),
             "populations": population_text(self),
             "effects": [self._effect_facts(line) for line in self.effects],

@@ -43,7 +43,6 @@ from interfere.study.whatif_sentences import (
     is_uncapped_greedy,
     main_change,
     main_effects,
-    placement_text,
     population_text,
     scenario_text,
     verdict,
@@ -112,7 +111,6 @@ def whatif_document(answer: "WhatIfAnswer") -> Document:
             *_by_server(answer),
             _by_queue(answer),
             *_by_seats(answer),
-            _placement(answer),
             _missing(answer),
             Section("Know before you rely on it", (Items(tuple(warnings(answer))),)),
         ),
@@ -362,22 +360,6 @@ def _by_seats(answer: "WhatIfAnswer") -> list[Section]:
     )
     table = table_of("By jobs a device, under matching", columns, sorted(shown, key=order))
     return [Section("More than two jobs a device", (Sentence(GROUPS), table))]
-
-
-def _placement(answer: "WhatIfAnswer") -> Section:
-    seconds = fixed(1, "s", quantity="s")
-    columns = (
-        Column("queue", of="matching.against"),
-        Column("load", LOAD, of="matching.load"),
-        Column("greedy", HOURS, of="greedy.score.mean_completion_s"),
-        Column("matching", HOURS, of="matching.score.mean_completion_s"),
-        Column("difference", CHANGE, of="difference"),
-        Column("CPU of greedy", seconds, of="greedy.cpu_s"),
-        Column("of matching", seconds, of="matching.cpu_s"),
-    )
-    table = table_of("Greedy placement beside matching", columns, answer.comparisons)
-    text = Sentence(placement_text(answer.comparisons))
-    return Section("Greedy placement or matching", (text, *([table] if table.rows else [])))
 
 
 def _missing(answer: "WhatIfAnswer") -> Section:

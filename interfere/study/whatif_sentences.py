@@ -15,9 +15,8 @@ from interfere.study.replay_report import CHANGE, change_text
 from interfere.study.whatif_findings import LATER_SHARE, PAYS, DevicesSaved, JobGroup
 
 if TYPE_CHECKING:
-    from interfere.study.whatif_question import PlacementComparison, WhatIfAnswer
+    from interfere.study.whatif_question import WhatIfAnswer
 
-SAME_SHARE = 0.01  # greedy within this of matching: the cheaper one is recommended
 NO_WAIT_S = 60.0  # below it, nobody says that a job waits
 TELLING_SHARE = 0.2  # of the jobs that end later: a group with so many of them may be named
 SCENARIOS = {
@@ -197,23 +196,6 @@ def population_text(answer: "WhatIfAnswer") -> str:
     return (
         f"In brackets: {CONFIDENCE:.0%} interval of the {change.interval.population}{reason}; it says nothing about "
         f"other clusters.{rows} Spread: what {CONFIDENCE:.0%} of {change.spread.population} bring."
-    )
-
-
-def placement_text(comparisons: "Sequence[PlacementComparison]") -> str:
-    """Return a sentence on which placement to choose, greedy or matching."""
-    if not comparisons:
-        return "Greedy placement and matching were not compared."
-    gap = min(comparisons, key=lambda each: each.difference)
-    greedy_cpu_s = sum(each.greedy.cpu_s for each in comparisons)
-    cost = f"takes {sum(each.matching.cpu_s for each in comparisons) / max(greedy_cpu_s, 1e-9):.1f} × the CPU time"
-    at = f"{gap.matching.against} at load {gap.matching.load:.2f}"
-    if gap.difference < -SAME_SHARE:
-        sooner = f"{-100 * gap.difference:.1f} %"
-        return f"Matching ends jobs up to {sooner} sooner than greedy placement ({at}); it {cost}."
-    return (
-        f"Greedy placement is within 1 % of matching wherever they were compared (at best "
-        f"{CHANGE.number(gap.difference)} %, {at}), and matching {cost}: choose greedy, the simpler one."
     )
 
 

@@ -195,7 +195,7 @@ def test_load() -> None:
 
 
 def test_a_pair_without_truth_has_no_slowdown() -> None:
-    assert math.isnan(TableTruth([truth((1.0,), names=("only",))]).slowdown("only", "other", "v100"))
+    assert math.isnan(TableTruth([truth((1.0,), names=("only",))]).slowdown("only", ("other",), "v100"))
 
 
 @pytest.mark.parametrize("how", [GREEDY, PLANNED])

@@ -64,7 +64,7 @@ def _slowdowns_are_the_truth(done: Replayed, truth: TableTruth) -> None:
     for span in done.spans:
         if span.partner_id:
             one, other = jobs[span.job_id], jobs[span.partner_id]
-            assert span.slowdown == truth.slowdown(one.workload, other.workload, "v100")
+            assert span.slowdown == truth.slowdown(one.workload, (other.workload,), "v100")
             assert one.gpus == other.gpus == len(span.device_ids)
         assert span.rate == 1 / span.slowdown
 

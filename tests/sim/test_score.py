@@ -32,7 +32,6 @@ def test_of_a_pair() -> None:
     assert found.shared == pytest.approx(6.5 / end)
     assert found.makespan_s == pytest.approx(end)
     assert (found.pairs, found.past_cap) == (1, 1.0)
-    assert found.mean_pair_slowdown == pytest.approx(1.25)
     assert score([shared()], cap=1.3).past_cap == 0.0
     assert sorted(group_slowdowns(shared())["guest", "host"]) == [1.2, 1.3]
 
@@ -45,7 +44,7 @@ def test_of_waiting_and_idleness() -> None:
     assert found.mean_waiting_s == pytest.approx(5 / 3)
     assert found.median_completion_s == pytest.approx(10)
     assert found.utilisation == pytest.approx(40 / 60)
-    assert (found.pairs, found.shared, found.past_cap, found.mean_pair_slowdown) == (0, 0, 0, 1)
+    assert (found.pairs, found.shared, found.past_cap) == (0, 0, 0)
     both = score([done, shared()], cap=1.5)
     assert both.jobs == 5
     assert both.mean_completion_s == pytest.approx(

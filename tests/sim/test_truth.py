@@ -43,8 +43,8 @@ def test_clipped_and_unmeasured() -> None:
     assert (found.clipped, found.filled, found.unmeasured) == (1, 0, 1)
     assert "1 clipped at 1" in found.note()
     truth = TableTruth([found])
-    assert truth.slowdown("b", "a", "v100") == 1.0
-    assert math.isnan(truth.slowdown("b", "a", "k80"))
+    assert truth.slowdown("b", ("a",), "v100") == 1.0
+    assert math.isnan(truth.slowdown("b", ("a",), "k80"))
 
 
 def test_one_side_is_not_enough() -> None:

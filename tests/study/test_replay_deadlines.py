@@ -75,7 +75,7 @@ def test_a_report_with_tables_and_plots(trace_folder: Path, small_folder: Path, 
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == written
     assert sorted(Path(path).name for path in document["files"]) == written
     page = (tmp_path / "report.html").read_text()
-    assert len(figures(page)) == 3
+    assert len(figures(page)) == 2
     assert "Deadline satisfaction" in page
     assert "Worlds with deadlines and edge devices" in page
     with (tmp_path / "runs.csv").open() as file:

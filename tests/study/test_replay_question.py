@@ -103,7 +103,7 @@ def test_from_folders_to_a_report(trace_folder: Path, small_folder: Path, tmp_pa
     mean = found["stable"][3]["score"]["mean_completion_s"]
     assert (fifo.ended_s - fifo.arrival_s).mean() == pytest.approx(mean)
     page = (out / "report.html").read_text()
-    assert len(figures(page)) == 4
+    assert len(figures(page)) == 3
     assert "Worlds with stable load" in page
     assert 'src="http' not in page
     assert sorted(path.name for path in out.iterdir() if path.is_file()) == ["jobs.parquet", "report.html", "runs.csv"]

@@ -3,7 +3,6 @@
 import math
 from collections import defaultdict
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +21,7 @@ from interfere.commands.profile.console import (
 )
 from interfere.commands.profile.programs import command
 from interfere.reports.document import Part, Sentence, Table, Tone, text_table
+from interfere.reports.numbers import format_digits, format_duration, format_gib
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
@@ -36,13 +36,6 @@ MAX_OPERATORS = 8  # of a traced model, in the table that is printed
 GROUP_COUNT = 120  # of each size, unless told otherwise
 
 
-class DeviceType(StrEnum):
-    """The device types that can be measured here."""
-
-    CPU = "cpu"
-
-
-Device = Annotated[DeviceType, typer.Option("--device-type", help="Device type. cpu: one core, shared in time slices.")]
 Names = Annotated[str, typer.Option("--jobs", help="Names or module:factory, by commas; or eight, twelve, all.")]
 BlockS = Annotated[float, typer.Option(min=0.4, help="Seconds of a block: alone, together, alone, together.")]
 SoloS = Annotated[float, typer.Option(min=0.4, help="Seconds of each workload alone.")]
@@ -67,7 +60,6 @@ GroupCounts = Annotated[
 @app.command()
 def solo(
     workloads: Names = "all",
-    device: Device = DeviceType.CPU,
     out: Out = None,
     name: Annotated[str, typer.Option(help="Name of the table in the workspace.")] = "alone",
     work: Work = DEFAULT_WORK,
@@ -85,7 +77,7 @@ def solo(
         pairs=(),
         core=core,
         solo_s=solo_s,
-        campaign=f"{device}-solo",
+        campaign="cpu-solo",
     )
     measure_and_print(config, _results, config.mode.properties.cpu_setting, as_json=as_json)
 
@@ -95,7 +87,6 @@ def solo(
 def pairs(
     pair: Annotated[list[str], typer.Argument(help="Pairs as victim+neighbour; both directions are measured.")],
     settings: dict[str, Any],
-    device: Device = DeviceType.CPU,
     block_s: BlockS = 2.2,
     solo_s: SoloS = 2.0,
     as_json: JsonFlag = False,
@@ -110,7 +101,7 @@ def pairs(
         pairs=chosen_pairs,
         block_s=block_s,
         solo_s=solo_s,
-        campaign=f"{device}-pairs",
+        campaign="cpu-pairs",
     )
     measure_and_print(config, _results, config.mode.properties.cpu_setting, as_json=as_json)
 
@@ -121,7 +112,6 @@ def campaign(
     *,
     workloads: Names = "eight",
     settings: dict[str, Any],
-    device: Device = DeviceType.CPU,
     mode: Mode = DEFAULT_MODE,
     groups: GroupSizes = None,
     group_count: GroupCounts = None,
@@ -144,7 +134,7 @@ def campaign(
         groups=_chosen_groups(names, groups or [], group_count or [], settings["seed"]),
         block_s=block_s,
         solo_s=solo_s,
-        campaign=f"{device}-all",
+        campaign="cpu-all",
     )
     measure_and_print(config, _results, config.mode.properties.cpu_setting, as_json=as_json)
 
@@ -263,9 +253,9 @@ def _costs(profile: "JobProfile", out: Path | None) -> list[Part]:
     total_s = math.fsum(operator_s.values())
     largest = sorted(operator_s.items(), key=lambda item: -item[1])[:MAX_OPERATORS]
     rows = [
-        ("step, by the roofline", f"{profile.step_time_s * 1e3:.3g} ms"),
-        ("arithmetic", f"{profile.flops_per_step / 1e9:,.4g} GFLOP a step"),
-        ("memory traffic", f"{profile.bytes_per_step / 2**30:,.4g} GiB a step"),
+        ("step, by the roofline", format_duration(profile.step_time_s)),
+        ("arithmetic", f"{format_digits(profile.flops_per_step / 1e9)} GFLOP a step"),
+        ("memory traffic", f"{format_gib(profile.bytes_per_step)} a step"),
         *memory,
         ("peak memory", f"{profile.static_memory_peak_bytes / MIB:,.0f} MiB, without context and workspaces"),
         *(

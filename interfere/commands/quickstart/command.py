@@ -32,7 +32,7 @@ from interfere.commands.quickstart.pairings import (
     learn_between_runs,
     measured_slowdowns,
 )
-from interfere.commands.quickstart.stages import SHIPPED, Decision, Progress, Stages
+from interfere.commands.quickstart.stages import SHIPPED, WORKLOADS, Decision, Progress, Stages
 from interfere.errors import UnfitError
 from interfere.file_writing import write_text
 from interfere.records import PairMeasurement, PairStatus
@@ -56,7 +56,6 @@ app = typer.Typer(add_completion=False)
 )
 def quickstart(
     work: Work = DEFAULT_WORK,
-    full: Annotated[bool, typer.Option("--full", help="Twelve workloads instead of eight; twice as long.")] = False,
     longer: Annotated[
         int, typer.Option(min=1, help="Measure so many times as long; intervals shrink with its square root.")
     ] = 1,
@@ -76,8 +75,7 @@ def quickstart(
     from interfere.reports.terminal import TerminalDocument
 
     check_ready(work)
-    workload_set = "twelve" if full else "eight"
-    settings = RunSettings(workload_set=workload_set, workloads=expand_names(workload_set), seed=seed, longer=longer)
+    settings = RunSettings(workloads=expand_names(WORKLOADS), seed=seed, longer=longer)
     stages = Stages(work=work, longer=longer)
     folder = RunFolder(stages.folder, stages.tables, settings)
     page = stages.folder / "page.html"
@@ -112,7 +110,6 @@ def _next_commands(workspace: Path, training: Mapping[str, Any]) -> str:
 class RunSettings:
     """The settings of a run of quickstart. A run with equal settings continues where an earlier run ended."""
 
-    workload_set: str
     workloads: tuple[str, ...]
     seed: int = 0  # which pairs are held out, which random pairing is run
     longer: int = 1  # how many times as long to measure
@@ -241,7 +238,7 @@ def run_quickstart(stages: Stages, folder: RunFolder, settings: RunSettings, wri
     if not reason:
         n_pairs = len(names) * (len(names) + 1) // 2
         with plan.stage(f"measuring {len(names)} jobs alone and in all {n_pairs} pairs") as progress:
-            first = stages.measure_all(settings.workload_set, progress)
+            first = stages.measure_all(progress)
 
     # 3. Train on all pairs but the held-out ones.
     with plan.stage(f"training six predictors; {len(held_out)} of the pairs are hidden from each") as progress:

@@ -30,6 +30,7 @@ from interfere.sharing_modes import DEFAULT_MODE
 from interfere.time_left import read_time_left
 from interfere.wire.documents import decision_document
 
+WORKLOADS = "eight"  # name of the set that is measured
 SHIPPED = "cpu"  # name of the table and of the model that ship with the program
 DEVICE_TYPE, MODE = "cpu-core", DEFAULT_MODE
 LIBRARIES = ("torch", "psutil", "pyarrow", "mlflow", "lightgbm", "onnxruntime", "highspy")
@@ -101,9 +102,9 @@ class Stages:
             return f"{error.what} ({error.value})"
         return ""
 
-    def measure_all(self, workloads: str, progress: Progress) -> Sequence[PairMeasurement]:
+    def measure_all(self, progress: Progress) -> Sequence[PairMeasurement]:
         """Measure every workload alone and every pair of workloads; after an interruption, continue."""
-        return self._measure("campaign", self.tables[0], FIRST_PASSES, progress, "--jobs", workloads)
+        return self._measure("campaign", self.tables[0], FIRST_PASSES, progress, "--jobs", WORKLOADS)
 
     def measure_pairs(self, pairs: Sequence[tuple[str, str]], progress: Progress) -> Sequence[PairMeasurement]:
         """Measure a few pairs without any earlier measurement; after an interruption, continue."""

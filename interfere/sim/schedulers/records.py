@@ -141,11 +141,6 @@ class SchedulerRecord:
         return self.is_preemptive or self.rematch
 
     @property
-    def uses_whole_nodes(self) -> bool:
-        """Whether `whole_nodes` changes the scheduler's decisions."""
-        return not self.is_policy
-
-    @property
     def uses_guest_ends_first(self) -> bool:
         """Whether `guest_ends_first` changes the scheduler's decisions."""
         return bool(self.sharing) and not self.stops_jobs

@@ -79,7 +79,7 @@ class InjectedStages(Stages):
     def reason_not_to_measure(self) -> str:
         return self.reason
 
-    def measure_all(self, workloads: str, progress: Progress) -> Sequence[PairMeasurement]:
+    def measure_all(self, progress: Progress) -> Sequence[PairMeasurement]:
         self._called("measure_all")
         progress(12.0, "gemm beside stream")
         return [row(*pair, value, ok=pair not in self.unstable_first, steal=0.1) for pair, value in self.truth.items()]

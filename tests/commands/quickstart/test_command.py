@@ -83,7 +83,7 @@ class AllUnstable(stages.Stages):
 
 @pytest.mark.timeout(1800)
 def test_where_everything_is_unstable_it_trains_serves_and_compares_by_predictions(tmp_path: Path) -> None:
-    settings = RunSettings(workload_set="eight", workloads=NAMES)
+    settings = RunSettings(workloads=NAMES)
     world = AllUnstable(work=tmp_path)
     folder = RunFolder(world.folder, world.tables, settings)
     pages: list[str] = []

@@ -7,7 +7,7 @@ import pytest
 
 from interfere.commands.quickstart.command import RunFolder, RunPlan, RunSettings
 
-SETTINGS = RunSettings(workload_set="eight", workloads=("a", "b"))
+SETTINGS = RunSettings(workloads=("a", "b"))
 
 
 def test_the_time_left_follows_the_pace_of_the_stages_before(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from interfere.reports.terminal import TerminalDocument
 from tests.commands.quickstart.injected import NAMES, PAIRING, InjectedStages, true_slowdowns
 
 EVERY = directions(all_pairs(NAMES))
-SETTINGS = RunSettings(workload_set="eight", workloads=NAMES)
+SETTINGS = RunSettings(workloads=NAMES)
 some = st.sets(st.sampled_from(EVERY))
 subsets = st.one_of(st.just(frozenset(EVERY)), some, some.map(lambda few: frozenset(EVERY) - few))
 
@@ -132,7 +132,7 @@ def test_measurements_too_noisy_to_learn_from_are_compared_all_the_same(
 def test_other_settings_start_anew(tmp_path: Path) -> None:
     (tmp_path / "tables").mkdir()
     RunFolder(tmp_path / "runs", (tmp_path / "tables",), SETTINGS).once("train", lambda: {"model": "gbdt"})
-    other = RunSettings(workload_set="eight", workloads=NAMES, seed=1)
+    other = RunSettings(workloads=NAMES, seed=1)
     assert not RunFolder(tmp_path / "runs", (tmp_path / "tables",), other).folder.joinpath("train.json").exists()
     assert not (tmp_path / "tables").exists()
 
