@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from interfere.commands.options import DEFAULT_WORK
 from interfere.commands.output import JsonFlag, emit, progress_note
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 Source = Annotated[Path | None, typer.Option("--data", help="Folder of a table. Default: the shipped one.")]
-Profiles = Annotated[Path | None, typer.Option(help="JSON list of profiles, instead of a table.")]
+Profiles = Annotated[Path | None, typer.Option(help="File of profiles, instead of a table.")]
 Device = Annotated[str, typer.Option("--device-type", help="Device type, where the jobs are profiled on several.")]
 Mode = Annotated[
     list[str] | None,
@@ -112,19 +113,12 @@ def _profile_pair(
 
 
 def _profiles(table: Path | None, profiles: Path | None) -> "tuple[JobProfile, ...]":
-    """Return the profiles of a JSON file, else of a table, by default the shipped table."""
-    from interfere.data.loading import shipped_table
+    """Return the profiles of a file, else of a table, by default the shipped table."""
+    from interfere.data.loading import read_profiles, shipped_table
     from interfere.data.tables import read_table
-    from interfere.errors import InvalidInputError
-    from interfere.records import JobProfile
-    from interfere.records.documents import from_document
-    from interfere.wire.documents import read_json
 
     if table is not None and profiles is not None:
         raise typer.BadParameter("give --data or --profiles, not both", param_hint="--profiles")
     if profiles is None:
         return read_table(table or shipped_table()).jobs
-    rows = read_json(str(profiles))
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InvalidInputError("not a list of profiles", value=profiles, remedy='[{"workload": ..., "kernels": ...}]')
-    return tuple(from_document(JobProfile, row) for row in rows)
+    return read_profiles(str(profiles), DEFAULT_WORK, mapping={})

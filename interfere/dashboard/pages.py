@@ -29,26 +29,8 @@ from interfere.records import (
     ScopeState,
     ServedModels,
 )
-from interfere.reports.document import (
-    Axis,
-    Column,
-    Document,
-    Estimate,
-    LinePlot,
-    Link,
-    Panel,
-    Part,
-    Point,
-    Section,
-    Sentence,
-    Series,
-    Table,
-    Tile,
-    Tiles,
-    Tone,
-    table_of,
-    text_table,
-)
+from interfere.reports import document as report
+from interfere.reports.document import Column, Document, Part, Section, Sentence, Table, Tile, Tiles, Tone, text_table
 from interfere.reports.numbers import JOB_HOURS, TIMES, count_noun, fixed
 from interfere.store.observed_table import LoggedWindow, PairLoss, pair_losses
 
@@ -76,7 +58,7 @@ def overview(
     """
     parts: list[Part] = []
     if others := [each.scope for each in scopes.scopes if each.scope != scope]:
-        rows = ((Link(name, page=scope_path(name)),) for name in others)
+        rows = ((report.Link(name, page=scope_path(name)),) for name in others)
         parts.append(Section("Other scopes", (text_table("other scopes", ("scope",), rows),), anchor="scopes"))
     if state is None:
         told = Sentence("No decision is kept for this scope yet: this page fills with the first Match.", tone=Tone.LEAD)
@@ -186,7 +168,7 @@ def losses_table(losses: Sequence[PairLoss]) -> Table:
         Column("together", JOB_HOURS, of="hours"),
         Column("lost", JOB_HOURS, of="lost_hours"),
     )
-    return table_of("largest losses", columns, losses)
+    return report.table_of("largest losses", columns, losses)
 
 
 def models(served: ServedModels, info: ModelInfo) -> Document:
@@ -250,17 +232,19 @@ def _name(each: Checked) -> str:
     return f"{one.workload} beside {' + '.join(one.company)} on {one.device_type}"
 
 
-def _plot(known: Sequence[Checked]) -> LinePlot:
+def _plot(known: Sequence[Checked]) -> report.LinePlot:
     points = tuple(
-        Point(each.logged.slowdown, each.predicted, each.low, each.high, f"{_name(each)}: {each.logged.slowdown:.2f} ×")
+        report.Point(
+            each.logged.slowdown, each.predicted, each.low, each.high, f"{_name(each)}: {each.logged.slowdown:.2f} ×"
+        )
         for each in known
     )
-    return LinePlot(
+    return report.LinePlot(
         title="Predicted slowdown with its 90 % interval, over the measured one; on the line both are equal",
-        x=Axis(title="measured", form=TIMES, is_log=True),
-        y=Axis(title="predicted now", form=TIMES, is_log=True),
-        series=(Series(name="window"),),
-        panels=(Panel(points=(points,)),),
+        x=report.Axis(title="measured", form=TIMES, is_log=True),
+        y=report.Axis(title="predicted now", form=TIMES, is_log=True),
+        series=(report.Series(name="window"),),
+        panels=(report.Panel(points=(points,)),),
         is_square=True,
     )
 
@@ -276,7 +260,7 @@ def _pairs_table(known: Sequence[Checked]) -> Table:
             *names,
             float(len(group)),
             median(each.logged.slowdown for each in group),
-            Estimate(group[-1].predicted, group[-1].low, group[-1].high),
+            report.Estimate(group[-1].predicted, group[-1].low, group[-1].high),
         )
         for names, group in grouped.items()
     ]

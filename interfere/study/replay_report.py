@@ -6,29 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interfere.records.cluster import DEFAULT_SEATS
-from interfere.reports.document import (
-    Axis,
-    Colour,
-    Column,
-    Document,
-    Estimate,
-    Figure,
-    Items,
-    LinePlot,
-    Mark,
-    Panel,
-    Part,
-    PlotRow,
-    Point,
-    Range,
-    RowPlot,
-    Section,
-    Sentence,
-    Series,
-    Table,
-    Tone,
-    table_of,
-)
+from interfere.reports import document as report
+from interfere.reports.document import Axis, Column, Document, Estimate, LinePlot, Mark, Point, Sentence, Series, Tone
 from interfere.reports.numbers import COUNT, PLAIN, fixed, hours, percent
 from interfere.sim.replay import Replayed
 from interfere.sim.schedulers.records import DEADLINE_BASELINE
@@ -43,20 +22,20 @@ if TYPE_CHECKING:
 
 def replay_document(answer: "ReplayAnswer") -> Document:
     """Return the report: how much the truth covers, the verdicts, and the policies on each group of traces."""
-    parts: list[Part] = [
+    parts: list[report.Part] = [
         Sentence("What sharing devices would have done to this trace, by policy.", tone=Tone.LEAD),
         *(Sentence(verdict, tone=Tone.GOOD) for verdict in verdicts(answer)),
-        Items(tuple(answer.notes)),
+        report.Items(tuple(answer.notes)),
     ]
     told: set[str] = set()
     for table, legend in policy_tables(answer.comparison, answer.product):
-        inside: list[Part] = [table]
+        inside: list[report.Part] = [table]
         if legend not in told:
             inside.append(Sentence(legend, tone=Tone.NOTE))
             told.add(legend)
         if table.title in (TraceGroup.STABLE, TraceGroup.DEADLINES):
             inside += _figures(answer.comparison, TraceGroup(table.title))
-        parts.append(Section(table.title, tuple(inside)))
+        parts.append(report.Section(table.title, tuple(inside)))
     parts += [Sentence(text, tone=Tone.NOTE) for text in _populations(answer.comparison)]
     return Document(f"Replay of {answer.study.trace.name}", tuple(parts))
 
@@ -73,9 +52,9 @@ def estimate(mean: UncertainMean | None) -> Estimate | None:
     return None if mean is None else Estimate(mean.mean, mean.interval.low, mean.interval.high)
 
 
-def spread(mean: UncertainMean | None) -> Range | None:
+def spread(mean: UncertainMean | None) -> report.Range | None:
     """Return the spread of a mean as a cell; None where there is no mean."""
-    return None if mean is None else Range(mean.spread.low, mean.spread.high)
+    return None if mean is None else report.Range(mean.spread.low, mean.spread.high)
 
 
 COLUMNS = (
@@ -142,7 +121,7 @@ SEATS_LEGEND = (
 )
 
 
-def policy_tables(comparison: Comparison, product: Comparison | None = None) -> list[tuple[Table, str]]:
+def policy_tables(comparison: Comparison, product: Comparison | None = None) -> list[tuple[report.Table, str]]:
     """Return a table and its legend for each group of traces that exists, then for schedulers with more than two seats.
 
     Schedulers of deadlines are sorted best first. `product`: the comparison in which groups slow down by the product of
@@ -159,7 +138,7 @@ def policy_tables(comparison: Comparison, product: Comparison | None = None) -> 
             for kind, lines in (("stable", each.stable), ("overloaded", each.overloaded)):
                 title = f"Seats, {kind} load: groups by the {ends} of their pairs unless measured"
                 groups.append((title, _seated(lines), SEATS_COLUMNS, SEATS_LEGEND))
-    return [(table_of(title, columns, lines), legend) for title, lines, columns, legend in groups if lines]
+    return [(report.table_of(title, columns, lines), legend) for title, lines, columns, legend in groups if lines]
 
 
 def _satisfaction(line: Line) -> float:
@@ -233,7 +212,7 @@ MAX_CURVES = 6  # in one plot: more cannot be told apart
 CURVE_POINTS = 200  # quantiles of a curve
 
 
-def _figures(comparison: Comparison, group: TraceGroup) -> list[Figure]:
+def _figures(comparison: Comparison, group: TraceGroup) -> list[report.Figure]:
     """Return figures of what sharing changes, of the jobs that are over within a time, and of devices over time."""
     is_dated = group is TraceGroup.DEADLINES
     recorded = [run for run in comparison.runs if not run.task.draw and (is_dated or run.load < 1)]
@@ -259,18 +238,18 @@ def _figures(comparison: Comparison, group: TraceGroup) -> list[Figure]:
     ]
 
 
-def _changes(title: str, axis: Axis, changes: Sequence[tuple[Line, UncertainMean | None]]) -> list[Figure]:
+def _changes(title: str, axis: Axis, changes: Sequence[tuple[Line, UncertainMean | None]]) -> list[report.Figure]:
     """Return a figure of the change of each policy with its interval; no figure where no policy was compared."""
     known = [(line, change) for line, change in changes if change is not None]
     if not known:
         return []
     rows = tuple(
-        PlotRow(label=line.policy, values=((Estimate(each.mean, each.interval.low, each.interval.high),),))
+        report.PlotRow(label=line.policy, values=((Estimate(each.mean, each.interval.low, each.interval.high),),))
         for line, each in known
     )
     interval = known[0][1].interval
     title = f"{title}, {CONFIDENCE:.0%} interval of the {interval.population}" if interval.is_known else title
-    return [RowPlot(title=title, axis=axis, series=(Series(name="change"),), rows=rows)]
+    return [report.RowPlot(title=title, axis=axis, series=(Series(name="change"),), rows=rows)]
 
 
 def _curves(runs: Sequence[ReplayResult]) -> LinePlot:
@@ -287,9 +266,10 @@ def _curves(runs: Sequence[ReplayResult]) -> LinePlot:
         x=Axis(title="completion time (h, log scale)", form=hours(4), is_log=True),
         y=Axis(title="share of jobs (%)", form=percent(), high=1.0),
         series=tuple(
-            Series(name=policy, mark=Mark.STEP, colour=colour) for policy, colour in zip(policies, Colour, strict=False)
+            Series(name=policy, mark=Mark.STEP, colour=colour)
+            for policy, colour in zip(policies, report.Colour, strict=False)
         ),
-        panels=(Panel(points=tuple(curves)),),
+        panels=(report.Panel(points=tuple(curves)),),
     )
 
 
@@ -308,10 +288,10 @@ def _devices(names: Sequence[str], recorded: Sequence[ReplayResult], world: str,
         y=Axis(title="devices (%)", form=percent(), low=0.0, high=1.0),
         series=(
             Series(name="in use", mark=Mark.AREA),
-            Series(name="of these shared by two", mark=Mark.AREA, colour=Colour.ORANGE),
+            Series(name="of these shared by two", mark=Mark.AREA, colour=report.Colour.ORANGE),
         ),
         panels=tuple(
-            Panel(title=policy, points=tuple(_means(replayed, kind, edges_s) for kind in ("busy", "shared")))
+            report.Panel(title=policy, points=tuple(_means(replayed, kind, edges_s) for kind in ("busy", "shared")))
             for policy, replayed in replays
         ),
     )

@@ -8,29 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from interfere.records.cluster import DEFAULT_SEATS
-from interfere.reports.document import (
-    Axis,
-    Cell,
-    Code,
-    Colour,
-    Column,
-    Document,
-    Items,
-    LinePlot,
-    Mark,
-    Panel,
-    Part,
-    Point,
-    Section,
-    Sentence,
-    Series,
-    Table,
-    Terms,
-    Tile,
-    Tiles,
-    Tone,
-    table_of,
-)
+from interfere.reports import document as report
+from interfere.reports.document import Axis, Colour, Column, Document, Section, Sentence, Series, Tile, Tone, table_of
 from interfere.reports.numbers import COUNT, DASH, PLAIN, fixed, hours, percent
 from interfere.sim.schedulers.queue import Backfill
 from interfere.sim.schedulers.records import Queue, SchedulerRecord, Sharing
@@ -71,7 +50,7 @@ GROUPS = (
 )
 LOAD_SERIES = (
     Series(name="arrivals stretched to this load"),
-    Series(name="the trace's own load", mark=Mark.DIAMOND, colour=Colour.INK),
+    Series(name="the trace's own load", mark=report.Mark.DIAMOND, colour=Colour.INK),
     Series(name="jobs on several GPUs share too, by an assumption", colour=Colour.ORANGE, is_assumed=True),
 )
 ASSUMED_GANGS = "gangs (assumed)"
@@ -103,7 +82,7 @@ def whatif_document(answer: "WhatIfAnswer") -> Document:
             Sentence(f"{coverage_text(inputs)}.", lead="Known.", tone=Tone.GOOD if is_sure else Tone.UNSURE),
             *([interrupted] if answer.interrupted else []),
             Sentence(first, lead="Answer.", tone=tone),
-            *([Items(tuple(rest))] if rest else []),
+            *([report.Items(tuple(rest))] if rest else []),
             _key_figures(answer),
             Sentence(population_text(answer), tone=Tone.NOTE),
             *_by_load(answer),
@@ -112,7 +91,7 @@ def whatif_document(answer: "WhatIfAnswer") -> Document:
             _by_queue(answer),
             *_by_seats(answer),
             _missing(answer),
-            Section("Know before you rely on it", (Items(tuple(warnings(answer))),)),
+            Section("Know before you rely on it", (report.Items(tuple(warnings(answer))),)),
         ),
     )
 
@@ -120,13 +99,13 @@ def whatif_document(answer: "WhatIfAnswer") -> Document:
 # --- sections ---------------------------------------------------------------------------------------------------------
 
 
-def _key_figures(answer: "WhatIfAnswer") -> Tiles:
+def _key_figures(answer: "WhatIfAnswer") -> report.Tiles:
     coverage = answer.inputs.coverage
     main = next(iter(main_effects(answer)), None)
     change = main_change(answer, main) if main and main.change else None
     interval = CHANGE.ends(change.interval.low, change.interval.high) if change else ""
     without = f"{hours(1).text(main.reference.mean_completion_s)} without" if main and main.reference else DASH
-    return Tiles(
+    return report.Tiles(
         (
             Tile(
                 value=coverage.gpu_h_share,
@@ -225,7 +204,7 @@ def _by_load(answer: "WhatIfAnswer") -> list[Section]:
     if not shown:
         return []
     loads = sorted({line.task.load for line in shown if line.task.load is not None})
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[report.Cell, ...]] = []
     for queue, gangs in dict.fromkeys((line.against, answer.gangs_share(line)) for line in shown):
         changes = {
             line.task.load: estimate(line.change)
@@ -236,7 +215,7 @@ def _by_load(answer: "WhatIfAnswer") -> list[Section]:
         rows.append((label, *(changes.get(load, math.nan) for load in [None, *loads])))
     change = fixed(1, quantity="fraction", scale=100, sign=True)  # the title says per cent
     headings = (f"own ({answer.load:.2f})", *(f"{load:g}" for load in loads))
-    table = Table(
+    table = report.Table(
         title="Change of the mean completion time by greedy sharing without a cap, by load (%)",
         columns=(Column("queue"), *(Column(heading, change, is_brief=True) for heading in headings)),
         rows=tuple(rows),
@@ -244,14 +223,14 @@ def _by_load(answer: "WhatIfAnswer") -> list[Section]:
     return [Section("What sharing would bring, by load", (Sentence(LOAD_LEGEND), _load_plot(answer, shown), table))]
 
 
-def _load_plot(answer: "WhatIfAnswer", lines: Sequence[Line]) -> LinePlot:
+def _load_plot(answer: "WhatIfAnswer", lines: Sequence[Line]) -> report.LinePlot:
     """Return a plot of the change by load with one panel for each queue."""
     loads = [line.load for line in lines]
     series = LOAD_SERIES if answer.inputs.coverage.has_gangs else LOAD_SERIES[:2]
 
-    def points(queue: str, place: int) -> tuple[Point, ...]:
+    def points(queue: str, place: int) -> tuple[report.Point, ...]:
         return tuple(
-            Point(
+            report.Point(
                 line.load + (ASSUMED_SHIFT if answer.gangs_share(line) else 0.0),
                 line.change.mean,
                 line.change.interval.low,
@@ -266,13 +245,14 @@ def _load_plot(answer: "WhatIfAnswer", lines: Sequence[Line]) -> LinePlot:
 
     names = [record.label for record in answer.study.schedulers]
     queues = [queue for queue in names if any(line.against == queue for line in lines)]
-    return LinePlot(
+    return report.LinePlot(
         title="Change of the mean completion time by load",
         x=Axis(title="offered load", form=PLAIN, low=min(loads) - 0.05, high=max(loads) + 0.05),
         y=Axis(title="change (%)", form=CHANGE),
         series=series,
         panels=tuple(
-            Panel(title=queue, points=tuple(points(queue, place) for place in range(len(series)))) for queue in queues
+            report.Panel(title=queue, points=tuple(points(queue, place) for place in range(len(series))))
+            for queue in queues
         ),
     )
 
@@ -311,7 +291,7 @@ def _by_queue(answer: "WhatIfAnswer") -> Section:
         Column("past 1.5 ×", percent(), of="score.past_cap"),
     )
     title = "By queue and cap"
-    queues = Terms(tuple((record.label, queue_text(record)) for record in answer.study.schedulers))
+    queues = report.Terms(tuple((record.label, queue_text(record)) for record in answer.study.schedulers))
     return Section(
         title, (queues, Sentence(CAP_LEGEND), table_of(title, columns, sorted(shown, key=lambda e: _place(e)[:2])))
     )
@@ -368,7 +348,7 @@ def _missing(answer: "WhatIfAnswer") -> Section:
         f"Of the hours in which jobs would meet if everybody shared with whoever is there, {share} are of pairs that "
         f"nobody measured. {scenario_text(answer)}"
     )
-    parts: list[Part] = [Sentence(text.rstrip())]
+    parts: list[report.Part] = [Sentence(text.rstrip())]
     if answer.inputs.unknown:
         columns = (
             Column("workload without a measured pair", of=lambda each: each.workload or "(no workload named)"),
@@ -385,7 +365,7 @@ def _missing(answer: "WhatIfAnswer") -> Section:
         )
         table = table_of("Pairs to measure first", pair_columns, answer.missing.pairs)
         order = "In the order of what they tell about this trace, each as if those before it had been measured: "
-        command = Code("interfere profile command --spec jobs.toml")
+        command = report.Code("interfere profile command --spec jobs.toml")
         note = Sentence((order, command, " measures your own programs."), tone=Tone.NOTE)
         parts.append(Section("Measure these pairs first", (table, note)))
     return Section("What is not known, and what to measure", tuple(parts))

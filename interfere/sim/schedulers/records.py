@@ -221,27 +221,10 @@ def _all_records() -> Iterator[SchedulerRecord]:
 
 DEADLINE_BASELINE = SchedulerRecord(queue=Queue.EDF, backfill=Backfill.FIRST_FIT, drop=True)  # what others must beat
 PRESETS: Mapping[str, SchedulerRecord] = {record.label: record for record in _all_records()}
-DEFAULT = tuple(
-    PRESETS[name]
-    for name in (
-        "fifo",
-        "fifo-first-fit",
-        "fifo-easy",
-        "qssf-easy",
-        "qssf-easy-greedy",
-        "qssf-easy-matching",
-        "sjf-first-fit",
-        "sjf-easy",
-        "sjf-easy-greedy",
-        "sjf-easy-matching",
-        "tiresias-first-fit",
-        "tiresias-first-fit-greedy",
-        "tiresias-first-fit-matching",
-        "srtf-first-fit",
-        "srtf-first-fit-greedy",
-        "srtf-first-fit-matching",
-    )
-)
+_DEFAULT = ("fifo", "fifo-first-fit", "fifo-easy", "sjf-first-fit")
+_SHARED = ("qssf-easy", "sjf-easy", "tiresias-first-fit", "srtf-first-fit")
+_SHARING = [f"{queue}{sharing}" for queue in _SHARED for sharing in ("", "-greedy", "-matching")]
+DEFAULT = tuple(PRESETS[name] for name in (*_DEFAULT, *_SHARING))
 COMMON_QUEUES = tuple(PRESETS[name] for name in ("fifo-easy", "qssf-easy", "tiresias-first-fit"))
 ALL_QUEUES = (*COMMON_QUEUES, *(PRESETS[name] for name in ("sjf-easy", "srtf-first-fit")))  # and what oracles would do
 _UNSHARED_BESIDE_GREEDY = ("fifo-first-fit", "sjf-first-fit", "edf-first-fit")

@@ -202,12 +202,6 @@ def fitting_pair(
     return pair if not pools or all(cluster.devices[each].device.pool in pools for each in host.device_ids) else None
 
 
-def ends_first(state: JobState, host: Host, pair: PairSlowdowns, estimate: Estimate, cluster: Cluster) -> bool:
-    """Return whether a guest is expected to end no later than its host, given the slowdown of both."""
-    guest_s, host_s = estimate.remaining_s(state, cluster), estimate.remaining_s(host.state, cluster)
-    return not outlasts(guest_s * pair.guest, host_s * pair.host)
-
-
 def is_timely(
     state: JobState,
     host: Host,
@@ -218,8 +212,10 @@ def is_timely(
     reservation: BackfillReservation | None,
 ) -> bool:
     """Return whether a guest ends before its host, where that is the rule, and delays no reservation."""
-    if settings.guest_ends_first and not ends_first(state, host, pair, estimate, cluster):
-        return False
+    if settings.guest_ends_first:
+        guest_s, host_s = estimate.remaining_s(state, cluster), estimate.remaining_s(host.state, cluster)
+        if outlasts(guest_s * pair.guest, host_s * pair.host):
+            return False
     return reservation is None or reservation.allows_group((state, host.state), host.device_ids, pair, cluster)
 
 
