@@ -20,7 +20,6 @@ from interfere.errors import ConflictError, NotFoundError, UnavailableError
 from interfere.policy.answer.alternatives import alternatives, refusals
 from interfere.policy.answer.subproblem import subproblem_of
 from interfere.policy.context import JobCatalogue, PlanningContext
-from interfere.policy.costs.candidates import find_candidates
 from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
 from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import all_grants, granule_account, with_running_grants
@@ -28,6 +27,7 @@ from interfere.policy.ledger.overuse import is_of_grant
 from interfere.policy.rules.runtime import TICK_S
 from interfere.policy.schedule.sizes import sizes_of_plan, with_present_sizes
 from interfere.policy.site_policy import NO_ADDITIONS, SitePolicy
+from interfere.policy.solve.builder import decision_problem
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.stand_in_profiles import UNPROFILED
 from interfere.protocols import Predictor
@@ -319,7 +319,7 @@ def explain(
     subproblem = subproblem_of(snapshot, decided, query.job_id)
     # 2. Predictions and costs, as known now.
     pairs = tuple(_explain_pairs(action, context, state))
-    known = candidates = None
+    decision = None
     if subproblem:
         if not math.isnan(subproblem.now_s):
             subproblem = with_running_grants(subproblem, store.ledgers.read(subproblem.scope))
@@ -332,12 +332,12 @@ def explain(
             custom_rules=context.custom_rules,
             latency_predictor=context.latency_predictor,
         )
-        candidates = find_candidates(known, context.jobs[query.job_id].gpus)
+        decision = decision_problem(known, by_start_weight=True)
     # 3. What the job may not have, and what else it could have got.
-    refused, refused_total = refusals(candidates, action) if candidates else ((), 0)
+    refused, refused_total = refusals(decision, action) if decision else ((), 0)
     budget = TimeBudget.of_search(ALTERNATIVES_BUDGET_S)
     in_pair = len(action.partners) < 2  # alternatives to a larger group are not solved for
-    solved, left_out = alternatives(known, action, device_class, budget) if known and in_pair else ((), 0)
+    solved, left_out = alternatives(decision, action, device_class, budget) if decision and in_pair else ((), 0)
     return Explanation(
         decision_id=query.decision_id,
         scope=audit.scope,

@@ -3,9 +3,8 @@
 There are n jobs and m interchangeable devices with two places each. A running job's home is its present device. Jobs
 run alone or in pairs; a group runs on the home of a member, or on any device that is empty or vacated by its residents.
 A column is a group at a place. Its value is the group's worth per second, minus the migration costs of members that are
-not at home there. A job in no column waits; a running job that waits is stopped at a cost.
-Maximise Σ value of the chosen columns - Σ cost of the stopped jobs, such that every job is in at most one column (a
-running job that must not be stopped in exactly one), each home is used at most once, and at most m columns are chosen.
+not at home there. A job in no column waits. Maximise Σ value of the chosen columns, such that every job is in at most
+one column, a running job in exactly one, each home is used at most once, and at most m columns are chosen.
 In the placement problem every home is a host of supply one, and all vacated or empty devices form one more host.
 
 From predicted slowdowns, a running job has the value weight · speed, where speed = 1 / slowdown. A move repeats
@@ -41,7 +40,6 @@ class RematchingProblem:
     alone: Floats  # float64[n]: of a job without a partner; -inf: must not run so
     pair: Floats  # float64[n, n], symmetric: of two jobs beside each other; -inf: must not share; diagonal not read
     move: Floats  # float64[n, n] ≥ 0: what i pays to run beside j on another device, alone where i = j; inf: must not
-    stop: Floats  # float64[n] ≥ 0: what a running job pays to wait; inf: must not; not read of jobs that wait
     devices: int  # m
 
     @property
@@ -69,10 +67,6 @@ class RematchingProblem:
             if other != i:
                 partner[i], partner[other] = other, i
         return partner
-
-    def stop_cost(self, i: int) -> float:
-        """Return the cost of leaving job i waiting; it is 0 for a job that does not run."""
-        return float(self.stop[i]) if self.runs[i] else 0.0
 
     def current(self) -> "Arrangement":
         """Return the present arrangement."""
@@ -120,8 +114,9 @@ def value_of(problem: RematchingProblem, arrangement: Arrangement) -> float:
     taken = [place for _, _, place in groups if place != ELSEWHERE]
     if len(groups) > problem.devices or len(set(taken)) < len(taken):
         return -np.inf
-    value = sum(group_value(problem, *group) for group in groups)
-    return value - sum(problem.stop_cost(i) for i in np.flatnonzero(arrangement.mate == WAITS).tolist())
+    if (problem.runs & (arrangement.mate == WAITS)).any():
+        return -np.inf
+    return sum(group_value(problem, *group) for group in groups)
 
 
 def rematch(problem: RematchingProblem, budget: TimeBudget = UNLIMITED, start: Arrangement | None = None) -> Rematching:
@@ -176,8 +171,6 @@ def _placement_problem(
     n, m = problem.n, problem.devices
     waiting = np.full((n, 2), NOBODY, dtype=np.int64)
     waiting[:, 0] = np.arange(n)
-    may_wait = ~problem.runs | np.isfinite(problem.stop)
-    stop = np.where(problem.runs & np.isfinite(problem.stop), problem.stop, 0.0)
     return PlacementProblem(
         demand=np.ones(n, dtype=np.int64),
         supply=np.append(np.ones(m, dtype=np.int64), m),
@@ -186,8 +179,8 @@ def _placement_problem(
         members=np.concatenate([waiting, members]),
         host=np.concatenate([np.full(n, WAITS), np.where(place == ELSEWHERE, m, place)]),
         takes=np.append(np.zeros(n, dtype=np.int64), np.ones(len(place), dtype=np.int64)),
-        allowed=np.append(may_wait, np.ones(len(place), dtype=bool)),
-    ), Level(cost=np.concatenate([stop, -worth]))
+        allowed=np.append(~problem.runs, np.ones(len(place), dtype=bool)),
+    ), Level(cost=np.concatenate([np.zeros(n), -worth]))
 
 
 def _placement_of(problem: RematchingProblem, arrangement: Arrangement, members: Ints, place: Ints) -> Placement:
@@ -243,7 +236,6 @@ def rematching_problem(
         alone=jobs.weight.astype(np.float64),
         pair=np.where((allowed & ~np.isnan(slowdown + slowdown.T)) | together, pair, -np.inf),
         move=move,
-        stop=np.full(len(jobs.home), np.inf),
         devices=devices,
     )
 

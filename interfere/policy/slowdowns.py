@@ -3,12 +3,13 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from interfere.policy.context import PlanningContext
-from interfere.predict.groups import GroupComposition, composed_slowdown, composition_of, copy_shares
-from interfere.records import Action, ActionKind, Device, Job, JobProfile, PairBatch
+from interfere.predict.groups import composed_slowdown, composition_of, copy_shares
+from interfere.records import Action, ActionKind, Device, Job, PairBatch
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 DEPARTURES = (ActionKind.MOVE, ActionKind.PREEMPT, ActionKind.END)  # actions after which a resident has left its device
@@ -42,61 +43,92 @@ def _without_residents(device: Device, departed: Collection[str]) -> Device:
     return replace(device, residents=tuple(job for job in device.residents if job.id not in departed))
 
 
-def slowdowns_among_residents(residents: Sequence[tuple[Device, Job]], context: PlanningContext) -> dict[str, float]:
-    """Return each resident's slowdown beside its present neighbours, composed from predictions, by job id."""
+class PairSlowdown(NamedTuple):
+    """The predicted slowdown of a job beside one other job; NaN where the model abstains."""
+
+    median: float
+    lower: float  # 5 % quantile
+    upper: float  # 95 % quantile
+
+
+Residents = Sequence[tuple[Device, Job]]
+Domain = tuple[str, SharingMode]
+"""(device type, sharing mode)"""
+
+
+def predicted_pairs(
+    pairs_on: Mapping[Domain, Sequence[tuple[Job, Job]]], context: PlanningContext
+) -> dict[tuple[str, str], PairSlowdown]:
+    """Return the slowdown of the first job of each pair beside the second one, by their ids; the first domain counts.
+
+    Each pair of kinds of jobs is asked about once. Absent are pairs without a profile, and those on unknown domains.
+    """
     predictor, extrapolate = context.predictor, context.limits.allow_extrapolation
-    beside: dict[str, list[float]] = {}
-    group_of: dict[str, list[JobProfile]] = {}
-    composition_for: dict[str, GroupComposition] = {}
-    for (device_type, mode), pairs in _resident_pairs(residents, context).items():
+    found: dict[tuple[str, str], PairSlowdown] = {}
+    for (device_type, mode), pairs in pairs_on.items():
         if predictor.knows(device_type, mode) and not extrapolate:
             continue
-        profiles = list({id(profile): profile for _, *pair in pairs for profile in pair}.values())
-        index_of = {id(profile): index for index, profile in enumerate(profiles)}
-        of_pairs = [(index_of[id(victim)], index_of[id(neighbour)]) for _, victim, neighbour in pairs]
-        asked = list(dict.fromkeys(of_pairs))  # each pair of profiles once, however many jobs have them
-        prediction = predictor.predict_pairs(
+        kinds = {(job.workload, job.profile_id): job for pair in pairs for job in pair}
+        profiles = {
+            kind: profile for kind, job in kinds.items() if (profile := context.profile(job, device_type)) is not None
+        }
+        place = {kind: k for k, kind in enumerate(profiles)}
+        of_pairs = [((job.workload, job.profile_id), (other.workload, other.profile_id)) for job, other in pairs]
+        asked = list(dict.fromkeys(pair for pair in of_pairs if pair[0] in place and pair[1] in place))
+        if not asked:
+            continue
+        answer = predictor.predict_pairs(
             PairBatch(
-                jobs=tuple(profiles),
-                victim=np.array([victim for victim, _ in asked], dtype=np.int64),
-                neighbour=np.array([neighbour for _, neighbour in asked], dtype=np.int64),
+                jobs=tuple(profiles.values()),
+                victim=np.array([place[victim] for victim, _ in asked], dtype=np.int64),
+                neighbour=np.array([place[neighbour] for _, neighbour in asked], dtype=np.int64),
                 device_type=device_type,
                 mode=mode,
                 allow_extrapolation=extrapolate,
             )
         )
-        composition = composition_of(predictor, device_type, mode)
-        median_of = dict(zip(asked, prediction.median.tolist(), strict=True))
-        for (job_id, victim, neighbour), pair in zip(pairs, of_pairs, strict=True):
-            median = median_of[pair]
-            beside.setdefault(job_id, []).append(median)
-            group_of.setdefault(job_id, [victim]).append(neighbour)
-            composition_for.setdefault(job_id, composition)
-    return {
-        job_id: medians[0]
-        if len(medians) == 1
-        else composed_slowdown(
-            medians, composition_for[job_id], copy_shares([group_of[job_id]], context.profile_of_workload)
-        )
-        for job_id, medians in beside.items()
-    }
+        columns = answer.median.tolist(), answer.lower.tolist(), answer.upper.tolist()
+        of_kinds = dict(zip(asked, map(PairSlowdown._make, zip(*columns, strict=True)), strict=True))
+        here = {
+            (job.id, other.id): of_kinds[kinds_of_pair]
+            for (job, other), kinds_of_pair in zip(pairs, of_pairs, strict=True)
+            if kinds_of_pair in of_kinds
+        }
+        found = here | found
+    return found
 
 
-def _resident_pairs(
-    residents: Sequence[tuple[Device, Job]], context: PlanningContext
-) -> dict[tuple[str, SharingMode], list[tuple[str, JobProfile, JobProfile]]]:
-    """Return the co-located, profiled pairs as (victim id, victim, neighbour), by device type and sharing mode.
+def resident_pairs(residents: Residents, context: PlanningContext) -> dict[tuple[str, str], float]:
+    """(job id, neighbour id) -> predicted median slowdown of each resident beside each other one on its device.
 
-    A gang that meets the same partner on several devices counts as one pair.
+    Absent where nothing is predicted.
     """
-    pairs: dict[tuple[str, SharingMode], list[tuple[str, JobProfile, JobProfile]]] = {}
-    seen_pairs = set()
+    pairs_on: dict[Domain, list[tuple[Job, Job]]] = {}
     for device, job in residents:
-        victim = context.profile(job, device.type)
-        for other in device.residents:
-            is_new = other.id != job.id and (job.id, other.id) not in seen_pairs
-            neighbour = context.profile(other, device.type) if is_new else None
-            seen_pairs.add((job.id, other.id))
-            if victim is not None and neighbour is not None:
-                pairs.setdefault((device.type, device.mode or DEFAULT_MODE), []).append((job.id, victim, neighbour))
-    return pairs
+        if len(device.residents) > 1:
+            pairs = pairs_on.setdefault((device.type, device.mode or DEFAULT_MODE), [])
+            pairs += [(job, other) for other in device.residents if other.id != job.id]
+    predicted = predicted_pairs(pairs_on, context)
+    return {ids: pair.median for ids, pair in predicted.items() if not math.isnan(pair.median)}
+
+
+def slowdowns_among_residents(residents: Residents, context: PlanningContext) -> dict[str, float]:
+    """Return each resident's slowdown beside its present neighbours, composed from predictions, by job id."""
+    of_pairs = resident_pairs(residents, context)
+    slowdown_of: dict[str, float] = {}
+    for device, job in residents:
+        beside = [other for other in device.residents if (job.id, other.id) in of_pairs]
+        medians = [of_pairs[job.id, other.id] for other in beside]
+        if len(medians) == 1:
+            slowdown_of[job.id] = medians[0]
+        elif medians:
+            composition = composition_of(context.predictor, device.type, device.mode or DEFAULT_MODE)
+            profiles = [context.profile(each, device.type) for each in (job, *beside)]
+            shares = copy_shares([list(filter(None, profiles))], context.profile_of_workload)
+            slowdown_of[job.id] = composed_slowdown(medians, composition, shares)
+    return slowdown_of
+
+
+def all_residents(context: PlanningContext) -> list[tuple[Device, Job]]:
+    """Return every running job with each device that it runs on."""
+    return [(device, job) for device in context.snapshot.devices for job in device.residents]

@@ -32,7 +32,6 @@ class _Gains:
     start: Floats  # float64[n]: i starts on a free device, or leaves its partner for one
     join: Floats  # float64[n, n]: i joins k, which is alone
     swap: Floats  # float64[n, n]: i and k, both running, change places
-    replace: Floats  # float64[n, n]: i starts in the place of k, which stops
 
 
 class _GreedySearch:
@@ -49,7 +48,7 @@ class _GreedySearch:
         gains = self._gains()
         start = int(gains.start.argmax()) if self._problem.n else 0
         best = [("start", float(gains.start[start]), start, start)] if self._problem.n else []
-        for kind in ("join", "swap", "replace"):
+        for kind in ("join", "swap"):
             table = getattr(gains, kind)
             if table.size:
                 i, k = divmod(int(table.argmax()), self._problem.n)
@@ -96,18 +95,14 @@ class _GreedySearch:
         swap = in_place + in_place.T - group[:, None] - group[None, :]
         swap[~runs, :] = swap[:, ~runs] = -np.inf
         swap[jobs, partner] = -np.inf
-        stopping = np.where(problem.runs, problem.stop, np.inf)
-        replaced = in_place - (group + stopping)[None, :]
-        replaced[~waits, :] = replaced[:, ~runs] = -np.inf
-        for table in (join, swap, replaced):
+        for table in (join, swap):
             np.fill_diagonal(table, -np.inf)
             table[~may_change, :] = -np.inf
-        swap[:, ~may_change] = replaced[:, ~may_change] = -np.inf
+        swap[:, ~may_change] = -np.inf
         return _Gains(
             start=np.where(may_change, start, -np.inf),
             join=np.nan_to_num(join, nan=-np.inf, neginf=-np.inf),
             swap=np.nan_to_num(swap, nan=-np.inf, neginf=-np.inf),
-            replace=np.nan_to_num(replaced, nan=-np.inf, neginf=-np.inf),
         )
 
     def _carry_out(self, kind: str, i: int, k: int) -> None:
@@ -121,10 +116,7 @@ class _GreedySearch:
             return
         self._changed[k] = True
         self._seat(i, k, int(k_partner), int(k_place))
-        if kind == "swap":
-            self._seat(k, i, int(old_partner), int(old_place))
-        else:
-            self.mate[k], self.place[k] = WAITS, ELSEWHERE
+        self._seat(k, i, int(old_partner), int(old_place))
 
     def _seat(self, i: int, instead_of: int, partner: int, place: int) -> None:
         """Put job i in the place of another job, beside the partner of that job if there is one."""

@@ -32,7 +32,6 @@ def drawn(seed: int, jobs: int, devices: int) -> RematchingProblem:
         pair=np.where(together, speed + speed.T, pair),
         move=np.where(rng.random(jobs) < 0.3, np.inf, rng.choice([0.0, 0.05, 0.4]))[:, None]
         * (1.0 + rng.random((jobs, jobs))),
-        stop=np.where(rng.random(jobs) < 0.6, np.inf, 0.3),
         devices=devices,
     )
 
@@ -44,10 +43,9 @@ def best_by_enumeration(problem: RematchingProblem) -> float:
         groups = [[i for i, device in enumerate(device_of) if device == d] for d in range(problem.devices)]
         if any(len(group) > 2 for group in groups):
             continue
+        if any(device < 0 <= problem.home[i] for i, device in enumerate(device_of)):
+            continue  # who runs goes on
         value = 0.0
-        for i, device in enumerate(device_of):
-            if device < 0 and problem.home[i] >= 0:
-                value -= problem.stop[i]
         for d, group in enumerate(groups):
             if group:
                 value += problem.alone[group[0]] if len(group) == 1 else problem.pair[group[0], group[1]]
@@ -81,7 +79,7 @@ def test_greedy_changes_are_allowed_and_gain_but_never_more_than_the_best(seed: 
 
 
 def assert_is_allowed(problem: RematchingProblem, arrangement: Arrangement) -> None:
-    """At most two on a device, no job twice, none moved or stopped that must not be, no more devices than there are."""
+    """At most two on a device, no job twice, none moved that must not be, none stopped, not too many devices."""
     mate, place = arrangement.mate, arrangement.place
     groups = list(arrangement.groups())
     assert len(groups) <= problem.devices
@@ -90,7 +88,7 @@ def assert_is_allowed(problem: RematchingProblem, arrangement: Arrangement) -> N
     assert all(d in (ELSEWHERE, problem.home[i], problem.home[j]) for i, j, d in groups)
     for i in range(problem.n):
         if mate[i] == WAITS:
-            assert not problem.runs[i] or np.isfinite(problem.stop[i])
+            assert not problem.runs[i]
             continue
         assert mate[mate[i]] == i
         assert place[i] == place[mate[i]]
@@ -107,9 +105,7 @@ def test_nobody_moves_where_a_move_costs_more_than_the_best_company_gains(solve)
     pair, home = speed + speed.T, np.array([0, 0, 1, 1])
 
     def problem(cost: float) -> RematchingProblem:
-        return RematchingProblem(
-            home=home, alone=np.ones(4), pair=pair, move=np.full((4, 4), cost), stop=np.full(4, np.inf), devices=2
-        )
+        return RematchingProblem(home=home, alone=np.ones(4), pair=pair, move=np.full((4, 4), cost), devices=2)
 
     stays, moves = solve(problem(0.81)), solve(problem(0.79))
     assert stays.arrangement.place.tolist() == home.tolist()
@@ -130,7 +126,6 @@ def test_one_assignment_moves_two_jobs_together_where_neither_move_alone_gains()
         alone=np.ones(6),
         pair=speed + speed.T,
         move=np.full((6, 6), 0.1),
-        stop=np.full(6, np.inf),
         devices=3,
     )
     best, greedy = rematch(problem), rematch_greedily(problem)
@@ -142,9 +137,7 @@ def test_a_job_alone_joins_another_so_that_one_that_waits_gets_its_device() -> N
     home = np.array([0, 1, WAITS])
     speed = np.full((3, 3), 0.45)
     speed[0, 1] = speed[1, 0] = 0.9
-    problem = RematchingProblem(
-        home=home, alone=np.ones(3), pair=speed + speed.T, move=np.full((3, 3), 0.1), stop=np.full(3, np.inf), devices=2
-    )
+    problem = RematchingProblem(home=home, alone=np.ones(3), pair=speed + speed.T, move=np.full((3, 3), 0.1), devices=2)
     for found in (rematch(problem), rematch_greedily(problem)):
         assert found.arrangement.mate.tolist() == [1, 0, 2]
         assert found.value == pytest.approx(2 * 0.9 + 1.0 - 0.1)
@@ -152,8 +145,6 @@ def test_a_job_alone_joins_another_so_that_one_that_waits_gets_its_device() -> N
 
 def test_without_devices_or_jobs_nothing_is_arranged() -> None:
     nobody = np.zeros((0, 0))
-    empty = RematchingProblem(
-        home=np.zeros(0, dtype=np.int64), alone=np.zeros(0), pair=nobody, move=nobody, stop=np.zeros(0), devices=0
-    )
+    empty = RematchingProblem(home=np.zeros(0, dtype=np.int64), alone=np.zeros(0), pair=nobody, move=nobody, devices=0)
     assert rematch(empty).value == rematch_greedily(empty).value == 0.0
     assert rematch(empty).upper_bound == 0.0

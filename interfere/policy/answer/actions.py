@@ -10,8 +10,8 @@ from interfere.policy.answer.waiting import WaitingRules
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import Candidates
 from interfere.policy.costs.pair_costs import PairCosts
-from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.text import render
+from interfere.policy.slowdowns import Domain, PairSlowdown, predicted_pairs
 from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.policy.solve.starts import StartGroup
 from interfere.records import (
@@ -19,14 +19,11 @@ from interfere.records import (
     Action,
     ActionKind,
     Job,
-    JobProfile,
-    PairBatch,
     Pairing,
     Refusal,
     Rule,
     RuleKind,
 )
-from interfere.sharing_modes import SharingMode
 
 MAX_REFUSALS = 100  # refused pairs listed in full; the rest are counted
 
@@ -56,7 +53,7 @@ class AnswerBuilder:
     def __init__(self, decision: DecisionProblem, groups: Sequence[StartGroup], context: PlanningContext) -> None:
         self._decision, self._candidates, self._groups, self._context = decision, decision.candidates, groups, context
         self._group_of = {job.id: group for group in groups for job in group.jobs}
-        self._interval_of = self._slowdown_intervals()
+        self._in_pairs = self._slowdowns_in_pairs()
         self._place_of = {
             job.id: (each, i)
             for each in decision.candidates
@@ -93,7 +90,7 @@ class AnswerBuilder:
         if several:
             lower, upper = decision.interval_of(group.column, place)
         else:
-            lower, upper = self._interval_of.get(job.id, (NAN, NAN))
+            _, lower, upper = self._in_pairs.get((job.id, partner.id), (NAN, NAN, NAN))
         rule = Rule(
             kind=RuleKind.LEAST_COST,
             job_id=job.id,
@@ -121,40 +118,16 @@ class AnswerBuilder:
             rule=rule,
         )
 
-    def _slowdown_intervals(self) -> dict[str, tuple[float, float]]:
-        """Return (lower, upper) slowdown of each pending job in a group of two, by job id."""
-        asked: dict[tuple[DeviceClass, SharingMode], dict[tuple[int, int], list[str]]] = {}
-        profiles: dict[int, JobProfile] = {}
+    def _slowdowns_in_pairs(self) -> dict[tuple[str, str], PairSlowdown]:
+        """Return the predicted slowdown of each pending job in a group of two, by its id and its partner's."""
+        asked: dict[Domain, list[tuple[Job, Job]]] = {}
         for group in self._groups:
-            if len(group.members) != 2:
-                continue
-            table, row, column = self._decision.pair_of(group.column)
-            for job in group.jobs:
-                own, partner = table.rows.profiles[row], table.columns.profiles[column]
-                if own is None or partner is None:
-                    continue
-                if job.id != group.jobs[0].id:
-                    own, partner = partner, own
-                profiles |= {id(own): own, id(partner): partner}
-                asked.setdefault((group.device_class, table.mode(row, column)), {}).setdefault(
-                    (id(own), id(partner)), []
-                ).append(job.id)
-        interval_of: dict[str, tuple[float, float]] = {}
-        for (device_class, mode), pairs in asked.items():
-            place = {key: k for k, key in enumerate(dict.fromkeys(key for pair in pairs for key in pair))}
-            answer = self._context.predictor.predict_pairs(
-                PairBatch(
-                    jobs=tuple(profiles[key] for key in place),
-                    victim=np.array([place[own] for own, _ in pairs], dtype=np.int64),
-                    neighbour=np.array([place[partner] for _, partner in pairs], dtype=np.int64),
-                    device_type=device_class.type,
-                    mode=mode,
-                    allow_extrapolation=self._context.limits.allow_extrapolation,
-                )
-            )
-            for members, lower, upper in zip(pairs.values(), answer.lower.tolist(), answer.upper.tolist(), strict=True):
-                interval_of |= dict.fromkeys(members, (lower, upper))
-        return interval_of
+            if len(group.members) == 2:
+                table, row, column = self._decision.pair_of(group.column)
+                pairs = asked.setdefault((group.device_class.type, table.mode(row, column)), [])
+                one, other = group.members
+                pairs += [(one, other), (other, one)]
+        return predicted_pairs(asked, self._context)
 
     # --- pairs and refusals -----------------------------------------------------------------------------------------
 
@@ -176,9 +149,10 @@ class AnswerBuilder:
         listed: dict[frozenset[str], Refusal] = {}
         total = 0
         for candidates in self._candidates:
-            for table in candidates.tables():
-                forbidden = np.isinf(table.cost)
-                total += _forbidden_pairs(candidates, table, forbidden)
+            for table in self._decision.pair_tables(candidates):
+                forbidden, jobs = np.isinf(table.cost), candidates.counts
+                pairs = int(jobs @ forbidden @ [len(each) for each in self._decision.partners(candidates, table)])
+                total += pairs if table.running else (pairs - int(jobs @ np.diagonal(forbidden))) // 2
                 for i in self._waiting_first(candidates):
                     if len(listed) >= MAX_REFUSALS:
                         break
@@ -197,7 +171,7 @@ class AnswerBuilder:
         """Add the forbidden pairs between job class i and partner class j to `listed`, up to `MAX_REFUSALS` entries."""
         rule: Rule | None = None
         for job_id in (job.id for job in candidates.job_classes[i]):
-            for partner_id in candidates.partner_ids(table, j):
+            for partner_id in (job.id for job in self._decision.partners(candidates, table)[j]):
                 pair = frozenset((job_id, partner_id))
                 if len(listed) >= MAX_REFUSALS:
                     return
@@ -208,12 +182,3 @@ class AnswerBuilder:
                     return
                 stands_for = (table.rows.jobs[i].id, table.columns.jobs[j].id)
                 listed[pair] = refuse(job_id, partner_id, with_members(rule, stands_for, (job_id, partner_id)))
-
-
-def _forbidden_pairs(candidates: Candidates, table: PairCosts, forbidden: np.ndarray) -> int:
-    """Return the number of forbidden pairs of jobs, given the forbidden pairs of classes (bool[rows, columns])."""
-    counts = candidates.counts
-    if table.running:
-        return int(counts @ forbidden @ candidates.seats[candidates.seats_of(table)])
-    twice = int(counts @ forbidden @ counts) - int(counts @ np.diagonal(forbidden))
-    return twice // 2

@@ -5,7 +5,7 @@ and is feasible; a seat that the scope has promised to another job is infeasible
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,16 +13,13 @@ import numpy as np
 from interfere.errors import InvalidInputError
 from interfere.policy.answer.actions import with_members
 from interfere.policy.context import JobCatalogue, PlanningContext
-from interfere.policy.costs.candidates import Candidates, Start, find_candidates
 from interfere.policy.costs.group_tables import GroupTable
-from interfere.policy.costs.job_classes import JobKeys
 from interfere.policy.costs.objectives import Objective
-from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.custom import SharingRule
-from interfere.policy.rules.memory import DeviceMemory
 from interfere.policy.rules.text import render
 from interfere.policy.schedule.sizes import with_present_sizes
-from interfere.policy.solve.hosts import HostClass, HostPlace, host_classes
+from interfere.policy.solve.builder import decision_problem
+from interfere.policy.solve.decision_problem import DecisionProblem, Host
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
 from interfere.records import (
@@ -47,17 +44,6 @@ class _RankedDevice:
 
     ranking: Ranking
     added_cost: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Join:
-    """The slowdowns and costs of a pending job that joins the residents of a device."""
-
-    slowdowns: tuple[float, ...]  # of the job, then of the residents; NaN where no prediction exists
-    added_cost: float  # added to a sum objective
-    cost: float  # objective value: the added cost, or the largest cost of a job (min-max)
-    allowed: bool
-    rule: Rule | None = None  # the rule that forbids the start; None where it is allowed
 
 
 def rank(
@@ -112,12 +98,12 @@ def _ranked_devices(job: Job, context: PlanningContext) -> list[_RankedDevice]:
     if job.gpus > 1:
         rule = Rule(kind=RuleKind.MULTI_DEVICE_JOB, job_id=job.id, gpus=job.gpus)
         return [_infeasible(device, rule) for device in devices]
-    candidates = find_candidates(context)
-    joins = _joins_by_device(context, candidates)
-    return [
-        _on_empty_device(candidates, context, device) if not device.residents else _joining(job, device, joins)
-        for device in devices
-    ]
+    decision = decision_problem(context, by_start_weight=False)
+    ranked: dict[str, _RankedDevice] = {}
+    for host in decision.hosts:
+        places = _on_empty_devices(job, decision, host, context) if host.table is None else _beside(job, decision, host)
+        ranked |= {entry.ranking.device_id: entry for entry in places}
+    return [ranked.get(device.id) or _infeasible(device, _full_rule(job, device)) for device in devices]
 
 
 def _sort_key(entry: _RankedDevice, promised_to_job: set[str]) -> tuple[bool, bool, float, float]:
@@ -167,165 +153,99 @@ def _full_rule(job: Job, device: Device) -> Rule:
     return Rule(kind=RuleKind.NO_FREE_SEAT, job_id=job.id, residents=len(device.residents), gpus=gang_gpus)
 
 
-def _on_empty_device(candidates: Candidates, context: PlanningContext, device: Device) -> _RankedDevice:
-    device_class, job_id, limits = context.device_class(device), candidates.pending[0].id, context.limits
-    rule = None
-    if not np.isfinite(candidates.solo_cost[device_class][0]):
-        rows = candidates.pair_tables[device_class].rows
-        not_allowed = Rule(kind=RuleKind.ACTION_NOT_ALLOWED, job_id=job_id, action=ActionKind.START_ALONE)
-        rule = rows.start_rules[0]
-        if rule is None:
-            rule = rows.memory_rule(0) if ActionKind.START_ALONE in limits.allowed else not_allowed
-    elif not candidates.max_new_devices:
-        rule = Rule(kind=RuleKind.MAX_DEVICES, job_id=job_id, max_devices=limits.max_devices)
-    start = Start(members=(0,), device_class=device_class)
-    return _ranked(candidates, device, rule, start, slowdown=1.0, resident_slowdown=NAN)
-
-
-def _joining(job: Job, device: Device, joins: Mapping[str, _Join]) -> _RankedDevice:
-    """Return the ranking of a device whose residents the job would join."""
-    join = joins.get(device.id)
-    if join is None:
-        return _infeasible(device, _full_rule(job, device))
-    ranking = Ranking(
-        device_id=device.id,
-        feasible=join.rule is None,
-        slowdown=join.slowdowns[0],
-        worst_resident_slowdown=max(join.slowdowns[1:]),
-        cost=join.cost if join.rule is None else np.inf,
-        reason="allowed" if join.rule is None else render(join.rule),
-        rule=join.rule,
-    )
-    return _RankedDevice(ranking=ranking, added_cost=join.added_cost if join.rule is None else np.inf)
-
-
 def _infeasible(device: Device, rule: Rule) -> _RankedDevice:
-    ranking = Ranking(
-        device_id=device.id,
-        feasible=False,
-        slowdown=NAN,
-        worst_resident_slowdown=NAN,
-        cost=np.inf,
-        reason=render(rule),
-        rule=rule,
-    )
-    return _RankedDevice(ranking=ranking, added_cost=np.inf)
+    return _ranked(device, rule, slowdowns=(NAN, NAN), cost=np.inf, added_cost=np.inf)
 
 
 def _ranked(
-    candidates: Candidates,
-    device: Device,
-    rule: Rule | None,
-    start: Start,
-    *,
-    slowdown: float,
-    resident_slowdown: float,
+    device: Device, rule: Rule | None, *, slowdowns: Sequence[float], cost: float, added_cost: float
 ) -> _RankedDevice:
-    """Return the ranking of a device; `rule`: the rule that forbids the start."""
-    added_cost, largest_cost = candidates.cost_of(start) if rule is None else (np.inf, np.inf)
+    """Return the ranking of a device. `rule`: the rule that forbids the start; `slowdowns`: of the job, then of the
+    residents."""
     ranking = Ranking(
         device_id=device.id,
         feasible=rule is None,
-        slowdown=slowdown,
-        worst_resident_slowdown=resident_slowdown,
-        cost=max(candidates.resident_floor, largest_cost) if candidates.is_min_max else added_cost,
+        slowdown=slowdowns[0],
+        worst_resident_slowdown=max(slowdowns[1:]),
+        cost=cost if rule is None else np.inf,
         reason="allowed" if rule is None else render(rule),
         rule=rule,
     )
-    return _RankedDevice(ranking=ranking, added_cost=added_cost)
+    return _RankedDevice(ranking=ranking, added_cost=added_cost if rule is None else np.inf)
 
 
-# --- beside residents ------------------------------------------------------------------------------------------------
+def _on_empty_devices(
+    job: Job, decision: DecisionProblem, host: Host, context: PlanningContext
+) -> Iterator[_RankedDevice]:
+    """Yield the empty devices of a class."""
+    candidates, limits, rule = decision.candidates[0], context.limits, None
+    cost = float(candidates.solo_cost[host.device_class][0])
+    if not np.isfinite(cost):
+        rule = candidates.pair_tables[host.device_class].rows.start_rules[0]
+        if rule is None and ActionKind.START_ALONE not in limits.allowed:
+            rule = Rule(kind=RuleKind.ACTION_NOT_ALLOWED, job_id=job.id, action=ActionKind.START_ALONE)
+        rule = rule or candidates.pair_tables[host.device_class].rows.memory_rule(0)
+    elif not candidates.max_new_devices:
+        rule = Rule(kind=RuleKind.MAX_DEVICES, job_id=job.id, max_devices=limits.max_devices)
+    value = max(decision.floor, cost) if decision.is_min_max else cost
+    for device in candidates.empty_devices[host.device_class]:
+        yield _ranked(device, rule, slowdowns=(1.0, NAN), cost=value, added_cost=cost)
 
 
-def _joins_by_device(context: PlanningContext, candidates: Candidates) -> Mapping[str, _Join]:
-    """Return by device id how the only pending job would join the residents; devices without a free seat are absent."""
-    keys = JobKeys(context.snapshot, context.custom_objective, context.custom_rules)
-    hosts_of: dict[DeviceClass, list[HostClass]] = {}
-    for host in host_classes(context, 1, keys):
-        hosts_of.setdefault(host.device_class, []).append(host)
-    joins: dict[str, _Join] = {}
-    for name, hosts in hosts_of.items():
-        resident_of = {keys.of(job): job for host in hosts for job in host.residents}
-        place_of = {key: k for k, key in enumerate(resident_of)}
-        table = _group_table(context, candidates, name, tuple(resident_of.values()))
-        for host in hosts:
-            residents = [place_of[keys.of(job)] for job in host.residents]
-            found = _costs_of_join(candidates, table, residents)
-            rule = None if found.allowed else _blocking_rule(context, candidates, host, found.slowdowns)
-            for place in host.places:
-                joins[place.devices[0].id] = replace(found, rule=_of_place(rule, candidates, host, place))
-    return joins
+def _beside(job: Job, decision: DecisionProblem, host: Host) -> Iterator[_RankedDevice]:
+    """Yield the devices of a host class, whose residents the job would join."""
+    assert host.table is not None
+    assert host.places is not None
+    costs = host.table.evaluate(np.zeros((1, 1), dtype=np.int64), host.residents)
+    slowdowns, added_cost = costs.slowdown[:, 0].tolist(), float(costs.cost.sum() + costs.shared[0])
+    value = max(decision.floor, float(costs.largest[0])) if decision.is_min_max else added_cost
+    rule = None if costs.allowed[0] else _blocking_rule(job, host.table, host.residents, slowdowns)
+    stands_for = {resident.id: k for k, resident in enumerate(host.places.residents)}
+    for place in host.places.places:
+        of_place = rule
+        if rule is not None and rule.partner_id in stands_for:
+            partner_id = place.residents[stands_for[rule.partner_id]].id
+            of_place = with_members(rule, (job.id, rule.partner_id), (job.id, partner_id))
+        yield _ranked(place.devices[0], of_place, slowdowns=slowdowns, cost=value, added_cost=added_cost)
 
 
-def _group_table(
-    context: PlanningContext, candidates: Candidates, name: DeviceClass, residents: Sequence[Job]
-) -> GroupTable:
-    """Return the table of costs of the candidates with groups of residents on a device class."""
-    return GroupTable(candidates.pending, residents, name, context, empty_pairs=candidates.pair_tables.get(name))
-
-
-def _costs_of_join(candidates: Candidates, table: GroupTable, residents: Sequence[int]) -> _Join:
-    """Return the slowdowns and costs of the pending job with the given residents of a table."""
-    costs = table.evaluate(np.zeros((1, 1), dtype=np.int64), residents)
-    largest, added = float(costs.largest[0]), float(costs.cost.sum() + costs.shared[0])
-    return _Join(
-        slowdowns=tuple(costs.slowdown[:, 0].tolist()),
-        added_cost=added,
-        cost=max(candidates.resident_floor, largest) if candidates.is_min_max else added,
-        allowed=bool(costs.allowed[0]),
-    )
-
-
-def _of_place(rule: Rule | None, candidates: Candidates, host: HostClass, place: HostPlace) -> Rule | None:
-    """Return a rule about representative residents as a rule about the residents of one device."""
-    stands_for = {job.id: k for k, job in enumerate(host.residents)}
-    if rule is None or rule.partner_id not in stands_for:
-        return rule
-    job_id, partner_id = candidates.pending[0].id, rule.partner_id
-    return with_members(rule, (job_id, partner_id), (job_id, place.residents[stands_for[partner_id]].id))
-
-
-def _blocking_rule(
-    context: PlanningContext, candidates: Candidates, host: HostClass, slowdowns: Sequence[float]
-) -> Rule:
+def _blocking_rule(job: Job, table: GroupTable, residents: Sequence[int], slowdowns: Sequence[float]) -> Rule:
     """Return the rule that forbids a job to join the residents: about one pair, or else about the group."""
-    table = _group_table(context, candidates, host.device_class, host.residents)
     assert table.resident_pairs is not None
-    rules = (table.resident_pairs.blocking_rule(0, j) for j in range(len(host.residents)))
+    rules = (table.resident_pairs.blocking_rule(0, j) for j in residents)
     rule = next((rule for rule in rules if rule is not None), None)
-    job = table.jobs.jobs[0]
-    if rule is not None:
-        return rule
-    if not table.fits_all():
-        return _memory_rule(job, table, host, context)
-    if (cap_rule := table.cap_rule_of_all()) is not None:
-        return cap_rule
-    return Rule(
-        kind=RuleKind.JOINT_THROUGHPUT,
-        job_id=job.id,
-        partner_id=host.residents[0].id,
-        slowdown=slowdowns[0],
-        partner_slowdown=1.0 / sum(1.0 / other for other in slowdowns[1:]),  # joint slowdown of all residents
-        min_joint_throughput=context.limits.slowdown.min_joint_throughput,
+    if rule is None and not table.fits([0], residents):
+        rule = _memory_rule(job, table, residents)
+    return (
+        rule
+        or table.cap_rule([0], residents)
+        or Rule(
+            kind=RuleKind.JOINT_THROUGHPUT,
+            job_id=job.id,
+            partner_id=table.resident_pairs.columns.jobs[residents[0]].id,
+            slowdown=slowdowns[0],
+            partner_slowdown=1.0 / sum(1.0 / other for other in slowdowns[1:]),  # joint slowdown of all residents
+            min_joint_throughput=table.context.limits.slowdown.min_joint_throughput,
+        )
     )
 
 
-def _memory_rule(job: Job, table: GroupTable, host: HostClass, context: PlanningContext) -> Rule:
+def _memory_rule(job: Job, table: GroupTable, residents: Sequence[int]) -> Rule:
     """Return the rule with the memory need of the job and of all residents together."""
-    memory: DeviceMemory = host.device_class.memory
-    own, *others = table.jobs.demands
+    assert table.resident_pairs is not None
+    memory, limits, columns = table.device_class.memory, table.context.limits, table.resident_pairs.columns
+    own, others = table.jobs.demands[0], [columns.demands[j] for j in residents]
     together = MemoryDemand(
         needed_bytes=float(np.nansum([demand.needed_bytes for demand in others])),
         working_set_bytes=float(np.nansum([demand.working_set_bytes for demand in others])),
     )
-    granted = memory.grants_memory and sum(map(memory.granules_for, table.jobs.demands)) > memory.granules
+    granted = memory.grants_memory and sum(map(memory.granules_for, (own, *others))) > memory.granules
     shared = memory.oversubscription_ratio > 1
     kind = RuleKind.GRANT if granted else RuleKind.WORKING_SET if shared else RuleKind.MEMORY
     return Rule(
         kind=kind,
         job_id=job.id,
-        partner_id=host.residents[0].id,
+        partner_id=columns.jobs[residents[0]].id,
         demand=own,
         partner_demand=together,
         needed_granules=memory.granules_for(own) if granted else None,
@@ -333,7 +253,7 @@ def _memory_rule(job: Job, table: GroupTable, host: HostClass, context: Planning
         capacity_granules=memory.granules if granted else None,
         granule_bytes=memory.granule_bytes if granted else math.nan,
         oversubscription_ratio=memory.oversubscription_ratio if granted else math.nan,
-        capacity_bytes=memory.shared_bytes(context.limits),
+        capacity_bytes=memory.shared_bytes(limits),
         device_memory_bytes=memory.memory_bytes,
-        memory_headroom=context.limits.memory.memory_headroom,
+        memory_headroom=limits.memory.memory_headroom,
     )

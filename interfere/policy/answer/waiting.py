@@ -13,7 +13,7 @@ from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.memory import solo_memory_rule
 from interfere.policy.rules.pair_rules import RuleGroup
 from interfere.policy.rules.text import render, summary_rule
-from interfere.policy.solve.decision_problem import DecisionProblem, Host
+from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.policy.solve.starts import StartGroup
 from interfere.records import Action, ActionKind, Job, Rule, RuleKind
 
@@ -66,7 +66,7 @@ class WaitingRules:
 
     def _waiting_rules(self, candidates: Candidates, i: int) -> list[Rule]:
         """Return the rules (at least one, the binding rule first) that make a job of class i wait."""
-        job, tables = candidates.pending[i], self._tables(candidates)
+        job, tables = candidates.pending[i], self._decision.pair_tables(candidates)
         if not candidates.empty_devices and not any(table.running for table in tables):
             gang = candidates.size > 1
             kind = RuleKind.GANG if gang else RuleKind.NO_FREE_SEAT
@@ -83,21 +83,10 @@ class WaitingRules:
         rules = [*start_rules, *self._rules_on_pairs(candidates, i)]
         return rules or [Rule(kind=RuleKind.NO_ALLOWED_ACTION, job_id=job.id)]
 
-    def _tables(self, candidates: Candidates) -> list[PairCosts]:
-        """Return the pair tables of jobs of one size: on empty devices with several seats, and with residents."""
-        empty = [table for name, table in candidates.pair_tables.items() if name.seats > 1]
-        beside = {id(table): table for host in self._hosts(candidates) if (table := _resident_pairs(host)) is not None}
-        return [*empty, *beside.values()]
-
     def _device_classes(self, candidates: Candidates) -> tuple[DeviceClass, ...]:
         """Return the classes of devices on which jobs of one size could start: empty, or with a resident to join."""
-        seats = [members[0].device_class for members in candidates.seat_classes]
-        beside = [host.device_class for host in self._hosts(candidates)]
-        return tuple(dict.fromkeys((*candidates.empty_devices, *seats, *beside)))
-
-    def _hosts(self, candidates: Candidates) -> list[Host]:
-        """Return the classes of seats beside residents that jobs of one size may join."""
-        return [host for host in self._decision.hosts if host.places and host.places.size == candidates.size]
+        beside = [host.device_class for host in self._decision.hosts_beside(candidates)]
+        return tuple(dict.fromkeys((*candidates.empty_devices, *beside)))
 
     def _no_device_rule(self, candidates: Candidates, i: int, alone: Sequence[DeviceClass]) -> Rule:
         """Return the rule why a job gets none of the places that the other rules allow."""
@@ -134,7 +123,7 @@ class WaitingRules:
         """Return whether a job of class i could start on the devices of a group instead of the group."""
         if group.residents:
             host = self._decision.hosts[int(self._decision.problem.host[group.column])]
-            table = _resident_pairs(host)
+            table = host.resident_pairs
             return table is not None and bool(np.isfinite(table.cost[i, list(host.residents)]).all())
         alone = candidates.solo_cost.get(group.device_class)
         return alone is not None and bool(np.isfinite(alone[i]))
@@ -143,30 +132,18 @@ class WaitingRules:
         """Return at most `MAX_WAIT_RULES` rules, those that forbid the most pairs of the job first."""
         sharing = ActionKind.START_SHARED in self._context.limits.allowed
         groups: Counter[RuleGroup] = Counter()
-        for table in self._tables(candidates):
+        for table in self._decision.pair_tables(candidates):
             if sharing and _job_rule(table, i) is not None:
                 continue  # the job's own rule forbids every pair
-            partners = self._partners(candidates, table, i)
-            for (_, count), group in zip(
-                partners, table.rules.blocking_groups(i, [j for j, _ in partners]), strict=True
-            ):
+            counts = [len(jobs) for jobs in self._decision.partners(candidates, table)]
+            if not table.running:
+                counts[i] -= 1  # the job itself
+            columns = [j for j, count in enumerate(counts) if count]
+            for j, group in zip(columns, table.rules.blocking_groups(i, columns), strict=True):
                 if group is not None:
-                    groups[group] += count
+                    groups[group] += counts[j]
         job_id = candidates.pending[i].id
         return [self._summary(job_id, group, count) for group, count in groups.most_common(MAX_WAIT_RULES)]
-
-    def _partners(self, candidates: Candidates, table: PairCosts, i: int) -> list[tuple[int, int]]:
-        """Return (column, number of jobs) for each class of possible partners of a job of class i in a table."""
-        if not table.running:
-            counts = [len(members) - (j == i) for j, members in enumerate(candidates.job_classes)]
-            return [(j, count) for j, count in enumerate(counts) if count]
-        hosts = [host for host in self._hosts(candidates) if _resident_pairs(host) is table]
-        places: Counter[int] = Counter()
-        for host in hosts:
-            assert host.places is not None
-            for resident in host.residents:
-                places[resident] += len(host.places.places)
-        return sorted(places.items())
 
     def _summary(self, job_id: str, group: RuleGroup, count: int) -> Rule:
         if group.kind is not RuleKind.ACTION_NOT_ALLOWED:
@@ -184,8 +161,3 @@ def _job_rule(table: PairCosts, i: int) -> Rule | None:
 def _itself(candidates: Candidates, table: PairCosts, i: int) -> list[int]:
     """Return [i] if class i has one member only, which cannot be its own partner; else []."""
     return [i] if not table.running and len(candidates.job_classes[i]) == 1 else []
-
-
-def _resident_pairs(host: Host) -> PairCosts | None:
-    """Return the table of pairs of pending jobs with the residents of a host; None for empty devices."""
-    return None if host.table is None else host.table.resident_pairs

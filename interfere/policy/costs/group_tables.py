@@ -18,11 +18,10 @@ from interfere.policy.costs.group_costs import GroupCostModel, is_timed
 from interfere.policy.costs.group_slowdowns import GroupSlowdowns
 from interfere.policy.costs.pair_costs import PairCosts, pair_rules
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.rules.guest_ends_first import outlasts
 from interfere.policy.rules.jobs_on_class import JobsOnClass
-from interfere.policy.rules.joint_throughput import does_not_pay
 from interfere.policy.rules.memory import grants_exceed, memory_exceeds
 from interfere.policy.rules.pair_rules import Group, PairRules
+from interfere.policy.rules.sharing import does_not_pay, outlasts
 from interfere.policy.rules.slowdown_caps import MemberCaps, SlowdownCaps, time_caps
 from interfere.records import Job, Rule
 
@@ -53,18 +52,16 @@ class GroupTable:
         context: PlanningContext,
         *,
         empty_pairs: PairCosts | None = None,
-        resident_pairs: PairCosts | None = None,
     ) -> None:
         """`residents`: one job for each class of residents.
 
-        `empty_pairs`: the costs of the pending jobs among themselves, and `resident_pairs` those of the pending jobs
-        beside the residents, where the caller knows them already.
+        `empty_pairs`: the costs of the pending jobs among themselves, where the caller knows them already.
         """
         self.device_class, self.context = device_class, context
         self._k, self._n = len(pending), len(pending) + len(residents)
         self.members = (*pending, *residents)
         self._least_of_pairs: dict[int | None, Floats] = {}  # by priority
-        self._given_pairs = empty_pairs, resident_pairs
+        self._given_pairs = empty_pairs
 
     # --- what is known of single jobs -------------------------------------------------------------------------------
 
@@ -101,20 +98,18 @@ class GroupTable:
     @cached_property
     def pending_pairs(self) -> PairCosts:
         """The costs of the pending jobs among themselves, of each pair under the best sharing mode of the plan."""
-        return self._given_pairs[0] or self._pairs_in_own_mode
+        return self._given_pairs or self._pairs_in_own_mode
 
     @cached_property
     def _pairs_in_own_mode(self) -> PairCosts:
         """The costs of the pending jobs among themselves under the sharing mode of the device class."""
-        given = self._given_pairs[0]
+        given = self._given_pairs
         return given if given is not None and not given.modes else self._pairs(range(self._k), running=False)
 
     @cached_property
     def resident_pairs(self) -> PairCosts | None:
         """The costs of each pending job beside each resident; None without residents."""
-        if self._given_pairs[1] is not None or self._k == self._n:
-            return self._given_pairs[1]
-        return self._pairs(range(self._k, self._n), running=True)
+        return self._pairs(range(self._k, self._n), running=True) if self._k < self._n else None
 
     def _pairs(self, columns: range, *, running: bool) -> PairCosts:
         """The table of the pending jobs beside the members at some places."""
@@ -266,10 +261,6 @@ class GroupTable:
         """The places of all members of each group: its m jobs, then its r residents."""
         return (*members.T, *(np.array([self._k + resident]) for resident in residents))
 
-    def _everybody(self) -> Group:
-        """All jobs of the table as one group."""
-        return tuple(np.array([place]) for place in range(self._n))
-
     # --- rules ------------------------------------------------------------------------------------------------------
 
     def _has_forbidden_pair(self, group: Group) -> Bools:
@@ -286,9 +277,9 @@ class GroupTable:
         exceeds = memory_exceeds(demands, group, memory, self.context.limits)
         return exceeds | grants_exceed(demands, group, memory) if memory.grants_memory else exceeds
 
-    def fits_all(self) -> bool:
-        """Do all jobs of the table fit together?"""
-        return not self._exceeds_memory(self._everybody())[0]
+    def fits(self, members: Sequence[int], residents: Sequence[int]) -> bool:
+        """Do the jobs of one group fit into the memory together?"""
+        return not self._exceeds_memory(self._group(np.array([members], dtype=np.int64), residents))[0]
 
     def _member_caps(self, group: Group, slowdown: Sequence[Floats]) -> tuple[MemberCaps, ...]:
         """The caps of every member against every other, at the quantile 1 - risk beside the whole group."""
@@ -318,11 +309,11 @@ class GroupTable:
             past |= caps.mask
         return past
 
-    def cap_rule_of_all(self) -> Rule | None:
-        """The cap that somebody would pass beside all jobs of the table, with its numbers; None where none would."""
+    def cap_rule(self, members: Sequence[int], residents: Sequence[int]) -> Rule | None:
+        """The cap that somebody of one group would pass, with its numbers; None where nobody would."""
         if not self.capped:
             return None
-        group = self._everybody()
+        group = self._group(np.array([members], dtype=np.int64), residents)
         caps = self._member_caps(group, self.slowdowns.of_groups(group))
         return next((each.rule(0) for each in caps if each.mask[0]), None)
 

@@ -7,14 +7,11 @@ start is decided afterwards, in the order of the queue.
 
 import struct
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 
-from interfere.policy.context import PlanningContext
 from interfere.policy.costs.objectives import Objective, objective_of
-from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.custom import SharingRule, fields_read
-from interfere.records import Device, Job, Snapshot
+from interfere.records import Job, Snapshot
 
 _NAMES = attrgetter("workload", "profile_id", "pools", "priority", "preemptible")
 _COSTS = ("weight",)
@@ -26,15 +23,6 @@ _NUMBERS = (
     "grant_bytes",
 )
 _TIMES = ("deadline_s", "remaining_s", "remaining_p90_s", "checkpoint_s")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
-    """A running job without neighbour, beside which a pending job of the same size may start."""
-
-    resident: Job
-    devices: tuple[Device, ...]  # of one class: all those of the resident
-    device_class: DeviceClass
 
 
 class JobKeys:
@@ -86,30 +74,3 @@ def job_classes(jobs: Iterable[Job], ranks: Sequence[Hashable], keys: JobKeys) -
     for job, rank in zip(jobs, ranks, strict=True):
         classes.setdefault((keys.of(job), rank), []).append(job)
     return tuple(tuple(members) for members in classes.values())
-
-
-def seat_classes(context: PlanningContext, size: int, keys: JobKeys) -> tuple[tuple[Seat, ...], ...]:
-    """The free seats beside running jobs of a size, by class."""
-    classes: dict[Hashable, list[Seat]] = {}
-    for seat in free_seats(context, size):
-        classes.setdefault((seat.device_class, keys.of(seat.resident)), []).append(seat)
-    return tuple(tuple(members) for members in classes.values())
-
-
-def free_seats(context: PlanningContext, size: int) -> list[Seat]:
-    """The running jobs on exactly `size` devices of one class that have no neighbour on any of them."""
-    seats = []
-    if size == 1:
-        for device in context.snapshot.devices:
-            if len(device.residents) == 1 and device.residents[0].gpus == 1:
-                device_class = context.device_class(device)
-                seats.append(Seat(resident=device.residents[0], devices=(device,), device_class=device_class))
-        return seats
-    for job_id, devices in context.resident_devices.items():
-        resident = context.residents[job_id]
-        if resident.gpus != size or len(devices) != size or any(len(device.residents) > 1 for device in devices):
-            continue  # a partial snapshot may leave some of its devices out
-        classes = {context.device_class(device) for device in devices}
-        if len(classes) == 1:
-            seats.append(Seat(resident=resident, devices=devices, device_class=classes.pop()))
-    return seats

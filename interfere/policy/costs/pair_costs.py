@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.group_slowdowns import GroupSlowdowns
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.rules.availability import AvailabilityRule
+from interfere.policy.rules.availability import start_rules
 from interfere.policy.rules.custom import custom_rules
-from interfere.policy.rules.guest_ends_first import guest_rule
 from interfere.policy.rules.jobs_on_class import JobsOnClass
-from interfere.policy.rules.joint_throughput import joint_throughput_rule
 from interfere.policy.rules.memory import pair_memory_rules
-from interfere.policy.rules.pair_rules import Group, PairRule, PairRules, UniformRule
+from interfere.policy.rules.pair_rules import Group, PairRule, PairRules
 from interfere.policy.rules.predictability import predictability_rules
+from interfere.policy.rules.sharing import guest_rule, joint_throughput_rule
 from interfere.policy.rules.slowdown_caps import MemberCaps
 from interfere.records import ActionKind, Rule, RuleKind
 from interfere.sharing_modes import SharingMode
@@ -79,10 +78,10 @@ def pair_rules(
     """
     jobs, limits = slowdowns.jobs, context.limits
     if ActionKind.START_SHARED not in limits.allowed:
-        yield UniformRule(
-            kind=RuleKind.ACTION_NOT_ALLOWED,
-            mask=np.broadcast_to(np.True_, abstained.shape),
-            rule_of=lambda i, j: Rule(
+        yield PairRule.of_kind(
+            RuleKind.ACTION_NOT_ALLOWED,
+            np.broadcast_to(np.True_, abstained.shape),
+            lambda i, j: Rule(
                 kind=RuleKind.ACTION_NOT_ALLOWED,
                 job_id=rows.jobs[i].id,
                 partner_id=columns.jobs[j].id,
@@ -90,7 +89,7 @@ def pair_rules(
                 max_shared_gpus=limits.most_shared_gpus,
             ),
         )
-    yield AvailabilityRule(rows.start_rules, (None,) * len(columns.jobs) if running else columns.start_rules)
+    yield start_rules(rows.start_rules, (None,) * len(columns.jobs) if running else columns.start_rules)
     yield from predictability_rules(
         rows.jobs,
         columns.jobs,
@@ -108,9 +107,9 @@ def pair_rules(
         jobs.device_class.memory,
         limits,
     )
-    yield from caps
-    own, other = slowdown
-    yield joint_throughput_rule(rows.jobs, columns.jobs, own, other, limits.slowdown.min_joint_throughput)
+    for cap in caps:
+        yield PairRule(mask=cap.mask, rule=cap.rule, groups=cap.groups)
+    yield joint_throughput_rule(rows.jobs, columns.jobs, slowdown, limits.slowdown.min_joint_throughput)
     if running and limits.guest_ends_first:
         guest_s, host_s = (jobs.alone_s[member] * own for member, own in zip(pair, slowdown, strict=True))
         yield guest_rule(rows.jobs, columns.jobs, guest_s, host_s)

@@ -8,17 +8,11 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from interfere.policy.answer.merge import all_waiting, merge_plans
-from interfere.policy.answer.starts import group_costs, pairings, start_alone, start_beside
+from interfere.policy.answer.merge import merge_plans, plan_of_starts
 from interfere.policy.context import PlanningContext
 from interfere.policy.ledger.overuse import OveruseReview
-from interfere.policy.residents.assignment import AssignedStart, plan_assignment
-from interfere.policy.residents.migration import (
-    Migration,
-    MigrationPlan,
-    is_movable,
-    plan_moves_across_types,
-)
+from interfere.policy.residents.assignment import plan_assignments
+from interfere.policy.residents.migration import is_movable, plan_moves_across_types, plan_preemptions
 from interfere.policy.rules.runtime import start_weights
 from interfere.policy.rules.text import render
 from interfere.policy.slowdowns import DEPARTURES, SlowdownOfJob
@@ -39,117 +33,35 @@ def with_migrations(plan: Plan, context: PlanningContext) -> Plan:
     unplaced = {action.job_id for action in plan.actions if not action.places}
     waiting = [job for job in snapshot.pending if job.id in unplaced and job.gpus == 1]
     waiting.sort(key=lambda job: -float(start_weights([job], snapshot.now_s, snapshot.limits.timing.ageing_s)[0]))
-    empty = [device.id for device in snapshot.devices if not device.residents]
+    empty = {device.id for device in snapshot.devices if not device.residents}
     max_devices = len(empty) if snapshot.limits.max_devices is None else snapshot.limits.max_devices
-    free_devices = max_devices - sum(device_id in started_on for device_id in empty)
-    assignment = plan_assignment(context, started_on, waiting, free_devices)
-    migration_plan, starts = assignment.moves, [_assigned_start(start, context) for start in assignment.starts]
+    free_devices = max_devices - len(started_on & empty)
+    changes: list[Action] = []
+    # 1. Moves within a device class, and starts that they make room for.
     if ActionKind.MOVE in snapshot.limits.allowed:
-        changed = _changed_devices(migration_plan, starts, context)
-        used = sum(not context.devices[device_id].residents for device_id in changed)
-        across = plan_moves_across_types(context, {*started_on, *changed}, free_devices - used)
-        migration_plan = MigrationPlan(
-            migrations=(*migration_plan.migrations, *across.migrations),
-            destinations={**migration_plan.destinations, **across.destinations},
-        )
-    placed = {action.job_id for action in starts}
-    rooms = (migration for migration in migration_plan.migrations if migration.starts not in {"", *placed})
-    starts += [_start_in_room(migration, context) for migration in rooms]
-    if starts:
-        plan = merge_plans([plan, _plan_of(starts, context)], context)
+        changes += plan_assignments(context, started_on, waiting, free_devices)
+    # 2. Preemptions by priority, on devices that nothing else changes.
+    if ActionKind.PREEMPT in snapshot.limits.allowed:
+        placed = {action.job_id for action in changes}
+        queue = [job for job in waiting if job.id not in placed]
+        changes += plan_preemptions(context, started_on | _changed_devices(changes, context), queue)
+    # 3. Moves to idle devices of another type.
+    if ActionKind.MOVE in snapshot.limits.allowed:
+        changed = _changed_devices(changes, context)
+        changes += plan_moves_across_types(context, started_on | changed, free_devices - len(changed & empty))
+    leaving = [action for action in changes if action.kind in LEAVING_KINDS]
+    if len(leaving) < len(changes):
+        starts = [action for action in changes if action.kind not in LEAVING_KINDS]
+        plan = merge_plans([plan, plan_of_starts(starts, context)], context)
     if any(is_movable(job) for device in snapshot.devices for job in device.residents):
         plan = replace(plan, status=SolveStatus.BOUNDED)  # heuristic: other migrations might gain more
-    return replace(plan, actions=(*plan.actions, *_leaving_actions(migration_plan)))
+    return replace(plan, actions=(*plan.actions, *leaving))
 
 
-def _changed_devices(migration_plan: MigrationPlan, starts: Sequence[Action], context: PlanningContext) -> set[str]:
+def _changed_devices(changes: Sequence[Action], context: PlanningContext) -> set[str]:
     """Return the ids of the devices that a job leaves, moves to, is preempted on or starts on."""
-    leaving = [*migration_plan.destinations, *(migration.preempted for migration in migration_plan.migrations)]
-    changed = {device.id for name in leaving if name for device in context.resident_devices[name]}
-    changed |= {place.device_id for place in migration_plan.destinations.values()}
-    return changed | {device_id for action in starts for device_id in action.places}
-
-
-def _leaving_actions(migration_plan: MigrationPlan) -> tuple[Action, ...]:
-    """Return the move and preempt actions of a migration plan."""
-    actions = []
-    for migration in migration_plan.migrations:
-        if migration.preempted:
-            rule = _gain_rule(RuleKind.PREEMPTED, migration.preempted, migration)
-            actions.append(
-                Action(
-                    kind=ActionKind.PREEMPT,
-                    job_id=migration.preempted,
-                    device_id=migration.device_id,
-                    reason=render(rule),
-                    rule=rule,
-                )
-            )
-        for job_id in migration.movers:
-            destination = migration_plan.destinations[job_id]
-            rule = _gain_rule(RuleKind.MIGRATION_GAIN, job_id, migration)
-            actions.append(
-                Action(
-                    kind=ActionKind.MOVE,
-                    job_id=job_id,
-                    device_id=destination.device_id,
-                    partner_id=destination.partner_id,
-                    slowdown=destination.slowdown,
-                    partner_slowdown=destination.partner_slowdown,
-                    reason=render(rule),
-                    rule=rule,
-                )
-            )
-    return tuple(actions)
-
-
-def _gain_rule(kind: RuleKind, job_id: str, migration: Migration) -> Rule:
-    """Return the rule with the saving and cost of a migration and the job that starts on the vacated device."""
-    return Rule(
-        kind=kind,
-        job_id=job_id,
-        partner_id=migration.starts,
-        saved_s=migration.saved_s,
-        paid_s=migration.cost_s,
-    )
-
-
-def _assigned_start(start: AssignedStart, context: PlanningContext) -> Action:
-    """Return the action that starts a pending job on its assigned device, alone or beside a partner."""
-    place, job = start.destination, context.pending[start.job_id]
-    devices, partner = (context.devices[place.device_id],), context.jobs.get(place.partner_id)
-    if partner is not None:
-        return start_beside(job, devices, partner, (place.slowdown, place.partner_slowdown), context)
-    rule = Rule(kind=RuleKind.DEVICE_VACATED, job_id=job.id, partner_id=start.leaving_id, action=ActionKind.MOVE)
-    return start_alone(job, devices, context, rule=rule if start.leaving_id else None)
-
-
-def _start_in_room(migration: Migration, context: PlanningContext) -> Action:
-    """Return the action that starts a waiting job on the device that a migration vacates."""
-    rule = Rule(
-        kind=RuleKind.DEVICE_VACATED,
-        job_id=migration.starts,
-        partner_id=migration.preempted or migration.movers[0],
-        action=ActionKind.PREEMPT if migration.preempted else ActionKind.MOVE,
-    )
-    return start_alone(context.pending[migration.starts], (context.devices[migration.device_id],), context, rule=rule)
-
-
-def _plan_of(starts: Sequence[Action], context: PlanningContext) -> Plan:
-    """Return a plan of these starts. Its cost is its lower bound, as every plan with these starts has at least that
-    cost.
-    """
-    costs = group_costs(starts).values()
-    value = max(costs) if context.objective.is_min_max else sum(costs)
-    return replace(
-        all_waiting((), context),
-        actions=tuple(starts),
-        pairs=pairings(starts),
-        cost=sum(costs),
-        objective_value=value,
-        lower_bound=value,
-        greedy_cost=value,
-    )
+    left = [device for action in changes for device in context.resident_devices.get(action.job_id, ())]
+    return {device.id for device in left} | {action.device_id for action in changes}
 
 
 def end_actions(overuse: OveruseReview) -> tuple[Action, ...]:

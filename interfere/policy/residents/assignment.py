@@ -6,21 +6,21 @@ weighted seconds. With `rematch_running` jobs are worth their weighted speeds (`
 paired too; a resident without `remaining_s` is then expected to run on for its `attained_s`, because lifetimes are
 heavy-tailed.
 
-Law 1: only jobs move that may (`migration`). Law 2: no job moves twice, and the assignment returns no job to the queue;
-preemptions by priority are planned afterwards, on devices that the assignment does not change. Law 3: once all moving
+Law 1: only jobs move that may (`migration`). Law 2: no job moves twice, and the assignment returns no job to the queue.
+Law 3: once all moving
 jobs have left their devices, every start and every move finds its place free. Law 4: devices that moves connect gain
 together more than `move_factor` times what the moves cost.
 """
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
 import numpy as np
 
-from interfere.matching.problem import WAITS, Ints
+from interfere.matching.problem import WAITS, Bools, Ints
 from interfere.matching.rematching import (
     Arrangement,
     Floats,
@@ -30,22 +30,20 @@ from interfere.matching.rematching import (
     rematch,
     rematching_problem,
 )
+from interfere.policy.answer.starts import start_alone, start_beside
 from interfere.policy.context import PlanningContext
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.residents.migration import (
     MIN_GAIN_S,
-    Destination,
-    Migration,
-    MigrationPlan,
     job_weight,
+    leaving_action,
     may_leave,
     may_start_alone,
     open_devices,
-    plan_preemptions,
     slowdowns_beside,
+    start_where_vacated,
 )
-from interfere.policy.rules.availability import availability_rule
-from interfere.records import NAN, ActionKind, Device, Job
+from interfere.records import NAN, Action, ActionKind, Device, Job
 from interfere.time_budget import TimeBudget
 
 LEAST_EXPECTED_S = 300.0  # least expected remaining time of any job: a usual time slice
@@ -55,48 +53,23 @@ MIN_PARTNERS = 32
 FEW_PARTNERS, SHARE_OF_FEW_PAIRS = 8, 0.4  # of the first search, and its share of the budget
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignedStart:
-    """A pending job that starts, and its destination in the assignment."""
-
-    job_id: str
-    destination: Destination
-    leaving_id: str = ""  # resident that moves away from the destination; empty: none
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssignmentPlan:
-    """The starts and moves of an assignment; moves that depend on each other form one migration."""
-
-    moves: MigrationPlan = field(default_factory=MigrationPlan)
-    starts: tuple[AssignedStart, ...] = ()
-
-
-def plan_assignment(
+def plan_assignments(
     context: PlanningContext, closed_devices: Collection[str], waiting: Sequence[Job], free_devices: int
-) -> AssignmentPlan:
-    """Return the best assignment of each device class with residents, computed class by class, and preemptions.
+) -> list[Action]:
+    """Return the moves and starts of the best assignment of each device class with residents, class by class.
 
     `closed_devices` have a promise or a start of this plan; `waiting`: jobs on one device that no action starts, in
     start order; `free_devices`: number of empty devices that may still be used.
     """
-    migrations, of_job, starts = list[Migration](), dict[str, Destination](), list[AssignedStart]()
-    queue, may_move = list(waiting), ActionKind.MOVE in context.limits.allowed
-    for device_class, devices in open_devices(context, closed_devices).items() if may_move else ():
+    changes, queue = list[Action](), list(waiting)
+    for device_class, devices in open_devices(context, closed_devices).items():
         assignment = _ClassAssignment.of(device_class, devices, queue, free_devices, context)
-        if assignment is None:
-            continue
-        free_devices -= assignment.newly_used()
-        migrations += assignment.migrations()
-        placed = assignment.destinations()
-        of_job |= {job_id: place for job_id, place in placed.items() if job_id in context.residents}
-        starts += assignment.starts(placed)
-        queue = [job for job in queue if job.id not in placed]
-    if ActionKind.PREEMPT in context.limits.allowed:
-        left = {device.id for job_id in of_job for device in context.resident_devices[job_id]}
-        filled = {place.device_id for place in of_job.values()} | {start.destination.device_id for start in starts}
-        migrations += plan_preemptions(context, {*closed_devices, *left, *filled}, queue)
-    return AssignmentPlan(moves=MigrationPlan(migrations=tuple(migrations), destinations=of_job), starts=tuple(starts))
+        if assignment is not None:
+            free_devices -= assignment.newly_used()
+            changes += assignment.changes(context)
+            placed = {action.job_id for action in changes}
+            queue = [job for job in queue if job.id not in placed]
+    return changes
 
 
 def _expected_s(job: Job) -> float:
@@ -104,45 +77,48 @@ def _expected_s(job: Job) -> float:
     return max(LEAST_EXPECTED_S, float(np.nan_to_num(job.remaining_s if job.remaining_s >= 0 else job.attained_s)))
 
 
-def _may_move(job: Job, device_class: DeviceClass) -> bool:
-    known = not math.isnan(job.checkpoint_s) and not (math.isnan(job.remaining_s) and math.isnan(job.attained_s))
-    movable = job.preemptible and job.gpus == 1 and math.isnan(job.deadline_s)
-    return known and movable and availability_rule(job, device_class) is None
-
-
-def _speeds(
+def _problem(
     jobs: Sequence[Job], home: Ints, devices: int, device_class: DeviceClass, context: PlanningContext
 ) -> tuple[RematchingProblem, Floats]:
-    """Return the problem of weighted speeds (`rematching`), and float64[n, n]: the slowdown of each job beside each."""
+    """Return the problem of a device class, and float64[n, n]: the slowdown of each job beside each.
+
+    With `rematch_running` values are weighted speeds (`rematching`), else weighted seconds that are saved.
+    """
+    rematches = context.limits.rematch_running
     slowdown, may_join = slowdowns_beside(jobs, device_class, context)
     facts = RematchableJobs(
         home=home,
         weight=np.array([job_weight(job, context.snapshot) for job in jobs]),
         expected_s=np.array([_expected_s(job) for job in jobs]),
         checkpoint_s=np.nan_to_num(np.array([job.checkpoint_s for job in jobs])),
-        may_move=np.array([_may_move(job, device_class) for job in jobs]),
+        may_move=np.array([may_leave(job, device_class, unknown_length=rematches) for job in jobs]),
     )
     allowed = may_join & may_join.T & (ActionKind.START_SHARED in context.limits.allowed)
-    factor = context.limits.move_factor
-    return rematching_problem(facts, slowdown, allowed, devices=devices, move_factor=factor), slowdown
+    if rematches:
+        factor = context.limits.move_factor
+        return rematching_problem(facts, slowdown, allowed, devices=devices, move_factor=factor), slowdown
+    return _seconds(jobs, facts, slowdown, allowed, devices, context), slowdown
 
 
 def _seconds(
-    jobs: Sequence[Job], home: Ints, devices: int, device_class: DeviceClass, context: PlanningContext
-) -> tuple[RematchingProblem, Floats]:
-    """Return the problem of weighted seconds that are saved, and float64[n, n]: the slowdown of each job beside each.
+    jobs: Sequence[Job],
+    facts: RematchableJobs,
+    slowdown: Floats,
+    allowed: Bools,
+    devices: int,
+    context: PlanningContext,
+) -> RematchingProblem:
+    """Return the problem of weighted seconds that are saved.
 
     The present arrangement is worth 0. A job of unknown remaining time saves nothing and is never slowed down further.
     An unknown present slowdown counts as 1, so that leaving the partner saves nothing.
     """
-    slowdown, may_join = slowdowns_beside(jobs, device_class, context)
-    n, runs = len(jobs), home != WAITS
+    n, home, runs = len(jobs), facts.home, facts.home != WAITS
     together = (home[:, None] == home[None, :]) & runs[:, None] & ~np.eye(n, dtype=bool)
     present = np.ones(n)
     beside = np.nonzero(together)
     present[beside[0]] = np.nan_to_num(slowdown[beside], nan=1.0)
-    weight = np.array([job_weight(job, context.snapshot) for job in jobs])
-    seconds = weight * np.array([job.remaining_s for job in jobs])
+    seconds = facts.weight * np.array([job.remaining_s for job in jobs])
 
     def saved(there: Floats) -> Floats:
         """float64[n, m]: weighted seconds that each job saves at a slowdown; -inf where that is not known."""
@@ -151,23 +127,18 @@ def _seconds(
         known = np.where(np.isnan(seconds)[:, None], of_unknown_length, reduction * seconds[:, None])
         return np.where(np.isnan(reduction), -np.inf, known)
 
-    allowed = may_join & may_join.T & (ActionKind.START_SHARED in context.limits.allowed) & runs & runs[:, None]
     beside_each = saved(slowdown)
-    pair = np.where(together, 0.0, np.where(allowed, beside_each + beside_each.T, -np.inf))
+    may_pair = allowed & runs & runs[:, None]
     residents = [job.remaining_s for device in context.snapshot.devices for job in device.residents]
     wait_s = float(np.nan_to_num(np.fmin.reduce(residents, initial=math.nan)))
-    may_move = np.array([may_leave(job, device_class) for job in jobs]) & runs
-    checkpoint_s = np.array([job.checkpoint_s for job in jobs])
-    move = np.where(may_move, context.limits.move_factor * weight * np.nan_to_num(checkpoint_s), np.inf)
-    problem = RematchingProblem(
+    lost = context.limits.move_factor * facts.weight * facts.checkpoint_s
+    return RematchingProblem(
         home=home,
-        alone=np.where(runs, saved(np.ones((n, 1)))[:, 0], weight * wait_s),
-        pair=pair,
-        move=np.broadcast_to(move[:, None], (n, n)),
-        stop=np.full(n, np.inf),
+        alone=np.where(runs, saved(np.ones((n, 1)))[:, 0], facts.weight * wait_s),
+        pair=np.where(together, 0.0, np.where(may_pair, beside_each + beside_each.T, -np.inf)),
+        move=np.broadcast_to(np.where(facts.may_move & runs, lost, np.inf)[:, None], (n, n)),
         devices=devices,
     )
-    return problem, slowdown
 
 
 def _best_arrangement(problem: RematchingProblem, budget: TimeBudget) -> Arrangement:
@@ -220,8 +191,8 @@ class _ClassAssignment:
         occupied = [device for device in devices if device.residents]
         devices = [*occupied, *[device for device in devices if not device.residents][: max(0, free_devices)]]
         residents = [job for device in occupied for job in device.residents]
-        may_move = _may_move if rematches else may_leave
-        if not any(may_move(job, device_class) for job in residents) or context.budget.expired:
+        may_move = (may_leave(job, device_class, unknown_length=rematches) for job in residents)
+        if not any(may_move) or context.budget.expired:
             return None
         # A job that waits although a device is empty waits for a reason; it gets no vacated one.
         places = 2 * len(devices) - len(residents) if rematches else len(occupied) if devices == occupied else 0
@@ -229,7 +200,7 @@ class _ClassAssignment:
         jobs = [*residents, *islice(suitable, min(MAX_WAITING, places))]
         home = [k for k, device in enumerate(occupied) for _ in device.residents]
         homes = np.array(home + [WAITS] * (len(jobs) - len(residents)), dtype=np.int64)
-        problem, slowdown = (_speeds if rematches else _seconds)(jobs, homes, len(devices), device_class, context)
+        problem, slowdown = _problem(jobs, homes, len(devices), device_class, context)
         checkpoint_s = np.nan_to_num(np.array([job.checkpoint_s for job in jobs]))
         found = cls(
             jobs=jobs,
@@ -264,46 +235,39 @@ class _ClassAssignment:
         empty = {device.id for device in self.devices if not device.residents}
         return len(empty & set(self._device_of.values()))
 
-    def destinations(self) -> dict[str, Destination]:
-        """Return the destination of every job that starts or moves, by job id."""
-        placed = {}
-        for i, device_id in self._device_of.items():
-            j = int(self.arrangement.mate[i])
-            placed[self.jobs[i].id] = Destination(
-                device_id=device_id,
-                partner_id="" if i == j else self.jobs[j].id,
-                slowdown=1.0 if i == j else float(self.slowdown[i, j]),
-                partner_slowdown=NAN if i == j else float(self.slowdown[j, i]),
-            )
-        return placed
-
-    def starts(self, placed: dict[str, Destination]) -> Iterator[AssignedStart]:
-        """Yield the starts of pending jobs."""
-        left_by = {
-            self.devices[int(self.problem.home[i])].id: self.jobs[i].id for i in self._device_of if self.problem.runs[i]
-        }
-        for i in self._device_of:
-            if not self.problem.runs[i]:
-                place = placed[self.jobs[i].id]
-                yield AssignedStart(
-                    job_id=self.jobs[i].id, destination=place, leaving_id=left_by.get(place.device_id, "")
-                )
-
-    def migrations(self) -> Iterator[Migration]:
-        """Yield one migration for each set of devices connected by moves."""
-        mate = self.arrangement.mate
+    def changes(self, context: PlanningContext) -> Iterator[Action]:
+        """Yield the moves, which name what the moves on connected devices gain together, then the starts."""
+        jobs, mate, runs = self.jobs, self.arrangement.mate.tolist(), self.problem.runs
         for movers, inside, started in self._connected():
             paid = sum(float(self.problem.move[i, mate[i]]) for i in movers) / self.move_factor
             cost_s = sum(float(self.lost_s[i]) for i in movers)
             lasts_s = cost_s / paid if paid > 0 else float(self.lasts_s[[*inside, *started]].min())
-            room = next((i for i in started if mate[i] == i), None)
-            yield Migration(
-                movers=tuple(self.jobs[i].id for i in movers),
-                starts="" if room is None else self.jobs[room].id,
-                device_id="" if room is None else self._device_of[room],
-                saved_s=self._gained(inside, started) * lasts_s,
-                cost_s=cost_s,
-            )
+            saved_s = self._gained(inside, started) * lasts_s
+            for i in movers:
+                j = mate[i]
+                yield leaving_action(
+                    ActionKind.MOVE,
+                    jobs[i],
+                    self._device_of[i],
+                    saved_s,
+                    cost_s,
+                    starts=next((jobs[other].id for other in started if mate[other] == other), ""),
+                    partner_id="" if i == j else jobs[j].id,
+                    slowdown=1.0 if i == j else float(self.slowdown[i, j]),
+                    partner_slowdown=NAN if i == j else float(self.slowdown[j, i]),
+                )
+        left_by = {self.devices[int(self.problem.home[i])].id: jobs[i].id for i in self._device_of if runs[i]}
+        for i, device_id in self._device_of.items():
+            j, devices = mate[i], (context.devices[device_id],)
+            if runs[i]:
+                continue
+            if i != j:
+                slowdowns = float(self.slowdown[i, j]), float(self.slowdown[j, i])
+                yield start_beside(jobs[i], devices, jobs[j], slowdowns, context)
+            elif device_id in left_by:
+                yield start_where_vacated(jobs[i], devices[0], left_by[device_id], ActionKind.MOVE, context)
+            else:
+                yield start_alone(jobs[i], devices, context)
 
     def _connected(self) -> list[tuple[list[int], list[int], list[int]]]:
         """Return the movers, all residents and the starting jobs of each set of devices that moves connect."""

@@ -13,13 +13,14 @@ job moves twice in a plan. Residents move within a device class (`assignment`), 
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.policy.answer.starts import start_alone
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.objectives import WEIGHTED_EXCESS, weights
@@ -27,44 +28,15 @@ from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.availability import availability_rule, start_rule
 from interfere.policy.rules.memory import solo_memory_rule
 from interfere.policy.rules.runtime import runtimes
-from interfere.policy.schedule.running import predicted_slowdowns_among_residents
-from interfere.records import NAN, ActionKind, Device, Job, ObjectiveKind, Snapshot
+from interfere.policy.rules.text import render
+from interfere.policy.slowdowns import all_residents, resident_pairs
+from interfere.records import NAN, Action, ActionKind, Device, Job, ObjectiveKind, Rule, RuleKind, Snapshot
 from interfere.records.cluster import DEFAULT_SEATS
 
 Floats = NDArray[np.float64]
 MIN_GAIN_S = 1e-6  # weighted seconds; a smaller gain is a rounding error
 PRIORITY_FACTOR = 10.0  # one second of a job counts as ten seconds at the next lower priority
 UNWEIGHTED = (ObjectiveKind.TOTAL_SLOWDOWN, ObjectiveKind.COMPLETION_TIME)  # objectives without job weights
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Migration:
-    """Residents that move together, or a resident that is preempted, with saving and cost in weighted seconds."""
-
-    movers: tuple[str, ...]
-    preempted: str = ""  # resident that returns to the queue, if there are no movers
-    starts: str = ""  # waiting job that starts on the vacated device
-    device_id: str = ""  # vacated device
-    saved_s: float
-    cost_s: float  # not yet multiplied by `move_factor`
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
-    """The device and partner to which a job moves, and the slowdowns of both jobs there."""
-
-    device_id: str
-    partner_id: str
-    slowdown: float
-    partner_slowdown: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MigrationPlan:
-    """All migrations of a plan, and the destination of each mover."""
-
-    migrations: tuple[Migration, ...] = ()
-    destinations: Mapping[str, Destination] = field(default_factory=dict)  # by job id
 
 
 def open_devices(context: PlanningContext, closed_devices: Collection[str]) -> dict[DeviceClass, list[Device]]:
@@ -93,9 +65,52 @@ def is_movable(job: Job) -> bool:
     return job.preemptible and job.gpus == 1 and not math.isnan(job.remaining_s + job.checkpoint_s)
 
 
-def may_leave(job: Job, device_class: DeviceClass) -> bool:
-    """Return whether a job may leave the device class on which it runs."""
-    return is_movable(job) and availability_rule(job, device_class) is None and math.isnan(job.deadline_s)
+def may_leave(job: Job, device_class: DeviceClass, *, unknown_length: bool = False) -> bool:
+    """Return whether a job may leave its device of a class.
+
+    `unknown_length`: also a job whose attained service alone is known.
+    """
+    known = unknown_length and not math.isnan(job.attained_s)
+    movable = is_movable(replace(job, remaining_s=job.attained_s) if known and math.isnan(job.remaining_s) else job)
+    return movable and availability_rule(job, device_class) is None and math.isnan(job.deadline_s)
+
+
+def leaving_action(
+    kind: ActionKind,
+    job: Job,
+    device_id: str,
+    saved_s: float,
+    paid_s: float,
+    *,
+    starts: str = "",
+    partner_id: str = "",
+    slowdown: float = NAN,
+    partner_slowdown: float = NAN,
+) -> Action:
+    """Return the move or preemption of a resident, with what it saves and pays, in weighted seconds.
+
+    `starts`: the job that starts on the vacated device; empty: none.
+    """
+    of_kind = RuleKind.PREEMPTED if kind is ActionKind.PREEMPT else RuleKind.MIGRATION_GAIN
+    rule = Rule(kind=of_kind, job_id=job.id, partner_id=starts, saved_s=saved_s, paid_s=paid_s)
+    return Action(
+        kind=kind,
+        job_id=job.id,
+        device_id=device_id,
+        partner_id=partner_id,
+        slowdown=slowdown,
+        partner_slowdown=partner_slowdown,
+        reason=render(rule),
+        rule=rule,
+    )
+
+
+def start_where_vacated(
+    job: Job, device: Device, leaving_id: str, kind: ActionKind, context: PlanningContext
+) -> Action:
+    """Return the start of a waiting job on the device that a resident leaves."""
+    rule = Rule(kind=RuleKind.DEVICE_VACATED, job_id=job.id, partner_id=leaving_id, action=kind)
+    return start_alone(job, (device,), context, rule=rule)
 
 
 def outlived_promises(device: Device, context: PlanningContext) -> bool:
@@ -125,12 +140,12 @@ def slowdowns_beside(
 
 def plan_moves_across_types(
     context: PlanningContext, closed_devices: Collection[str], free_devices: int
-) -> MigrationPlan:
+) -> list[Action]:
     """Return the moves of residents to idle devices of another type that save more than they cost.
 
     A resident saves the difference between its remaining time beside its neighbour on the present type and alone on the
     other type; the neighbour saves its slowdown. Moves are taken in order of gain. `closed_devices` and `free_devices`
-    as in `assignment.plan_assignment`.
+    as in `assignment.plan_assignments`.
     """
     devices = [device for device in context.snapshot.devices if device.id not in closed_devices]
     idle: dict[DeviceClass, list[Device]] = {}
@@ -138,11 +153,11 @@ def plan_moves_across_types(
         if not device.residents:
             idle.setdefault(context.device_class(device), []).append(device)
     if not idle or free_devices <= 0:
-        return MigrationPlan()
-    slowdowns = predicted_slowdowns_among_residents(context)
+        return []
+    slowdowns = resident_pairs(all_residents(context), context)
     times = {name: context.relative_times([job])[0] for name, job in context.residents.items() if is_movable(job)}
     types, factor = context.device_types, context.limits.move_factor
-    candidates: list[tuple[float, str, Device, DeviceClass, Migration]] = []
+    candidates: list[tuple[float, str, Device, DeviceClass, float, float]] = []
     for device in devices:
         here = context.device_class(device)
         if len(device.residents) > 2 or not outlived_promises(device, context):
@@ -163,20 +178,17 @@ def plan_moves_across_types(
                 gained = float(times[job.id][types.index(here.type)] * slowed - times[job.id][types.index(there.type)])
                 saved_s, cost_s = weight * job.remaining_s * gained + relieved_s, weight * job.checkpoint_s
                 if there.type != here.type and saved_s - factor * cost_s > MIN_GAIN_S:
-                    migration = Migration(movers=(job.id,), saved_s=saved_s, cost_s=cost_s)
-                    candidates.append((factor * cost_s - saved_s, job.id, device, there, migration))
+                    candidates.append((factor * cost_s - saved_s, job.id, device, there, saved_s, cost_s))
     candidates.sort(key=lambda candidate: candidate[:2])
-    migrations: list[Migration] = []
-    destinations: dict[str, Destination] = {}
-    left: set[str] = set()
-    for _, name, device, there, migration in candidates:
-        is_open = name not in destinations and device.id not in left and len(migrations) < free_devices
+    moves: list[Action] = []
+    changed: set[str] = set()  # jobs that move, and devices that they leave
+    for _, name, device, there, saved_s, cost_s in candidates:
+        is_open = not changed & {name, device.id} and len(moves) < free_devices
         if is_open and idle[there] and may_start_alone(context.residents[name], there, context):
-            place = idle[there].pop(0)
-            destinations[name] = Destination(device_id=place.id, partner_id="", slowdown=1.0, partner_slowdown=NAN)
-            migrations.append(migration)
-            left.add(device.id)
-    return MigrationPlan(migrations=tuple(migrations), destinations=destinations)
+            place, job = idle[there].pop(0), context.residents[name]
+            moves.append(leaving_action(ActionKind.MOVE, job, place.id, saved_s, cost_s, slowdown=1.0))
+            changed |= {name, device.id}
+    return moves
 
 
 class _Preemptable(NamedTuple):
@@ -185,15 +197,13 @@ class _Preemptable(NamedTuple):
     priority: int
     cost_s: float
     job_id: str
-    remaining_s: float
-    device_class: DeviceClass
-    device_id: str
+    job: Job
+    device: Device
 
 
-def plan_preemptions(
-    context: PlanningContext, closed_devices: Collection[str], queue: Sequence[Job]
-) -> tuple[Migration, ...]:
-    """Return for each queued job the cheapest preemption that gains, of a resident of strictly lower priority.
+def plan_preemptions(context: PlanningContext, closed_devices: Collection[str], queue: Sequence[Job]) -> list[Action]:
+    """Return for each queued job the cheapest preemption that gains, of a resident of strictly lower priority, and the
+    start of the job.
 
     `closed_devices` have a promise, or a start or a move of this plan; `queue`: jobs on one device, in start order.
     """
@@ -202,37 +212,30 @@ def plan_preemptions(
             priority=job.priority,
             cost_s=job_weight(job, context.snapshot) * job.checkpoint_s,
             job_id=job.id,
-            remaining_s=job.remaining_s,
-            device_class=device_class,
-            device_id=device.id,
+            job=job,
+            device=device,
         )
         for device_class, devices in open_devices(context, closed_devices).items()
         for device in devices
         for job in device.residents
         if len(device.residents) == 1 and may_leave(job, device_class)
     ]
-    residents.sort(key=lambda resident: (resident.priority, resident.cost_s, resident.job_id))
-    preemptions: list[Migration] = []
+    residents.sort(key=lambda resident: resident[:3])
+    changes: list[Action] = []
     for job in queue:
+        weight = job_weight(job, context.snapshot)
         for resident in residents:
             if resident.priority >= job.priority:
                 break
-            saved_s = job_weight(job, context.snapshot) * resident.remaining_s
-            gains = saved_s > context.limits.move_factor * resident.cost_s
-            if gains and may_start_alone(job, resident.device_class, context):
-                preemptions.append(
-                    Migration(
-                        movers=(),
-                        preempted=resident.job_id,
-                        starts=job.id,
-                        device_id=resident.device_id,
-                        saved_s=saved_s,
-                        cost_s=resident.cost_s,
-                    )
-                )
+            saved_s, cost_s, device = weight * resident.job.remaining_s, resident.cost_s, resident.device
+            gains = saved_s > context.limits.move_factor * cost_s
+            if gains and may_start_alone(job, context.device_class(device), context):
+                stopped, kind = resident.job, ActionKind.PREEMPT
+                changes.append(leaving_action(kind, stopped, device.id, saved_s, cost_s, starts=job.id))
+                changes.append(start_where_vacated(job, device, stopped.id, kind, context))
                 residents.remove(resident)
                 break
-    return tuple(preemptions)
+    return changes
 
 
 def may_start_alone(job: Job, device_class: DeviceClass, context: PlanningContext) -> bool:

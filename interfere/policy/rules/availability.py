@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.rules.pair_rules import Bools, RuleGroup
+from interfere.policy.rules.pair_rules import PairRule, RuleGroup
 from interfere.policy.rules.runtime import Runtime
 from interfere.records import NAN, Job, Rule, RuleKind
 
@@ -40,25 +40,19 @@ def start_rule(job: Job, runtime: Runtime, device_class: DeviceClass) -> Rule | 
     )
 
 
-class AvailabilityRule:
-    """The pairs of which one job may not start on the device class; residents run there already."""
+def start_rules(rows: Sequence[Rule | None], columns: Sequence[Rule | None]) -> PairRule:
+    """Return the rule on the pairs of which one job may not start on the device class.
 
-    def __init__(self, row_rules: Sequence[Rule | None], column_rules: Sequence[Rule | None]) -> None:
-        """`row_rules`, `column_rules`: the `start_rule` of each job of the rows and of the columns; None for
-        residents.
-        """
-        self._row_rules, self._column_rules = row_rules, column_rules
-        rows, columns = (
-            np.array([rule is not None for rule in rules], dtype=bool) for rules in (row_rules, column_rules)
-        )
-        self.mask: Bools = rows[:, None] | columns
+    `rows`, `columns`: the `start_rule` of each job; None for residents, which run there already.
+    """
+    forbidden = (np.array([rule is not None for rule in rules], dtype=bool) for rules in (rows, columns))
+    row_forbidden, column_forbidden = forbidden
 
-    def rule(self, row: int, column: int) -> Rule:
-        """The row job's rule before that of the column job."""
-        rule = self._row_rules[row] or self._column_rules[column]
-        assert rule is not None
-        return rule
+    def rule(row: int, column: int) -> Rule:
+        """Return the row job's rule before that of the column job."""
+        found = rows[row] or columns[column]
+        assert found is not None
+        return found
 
-    def groups(self, row: int, columns: Sequence[int]) -> Sequence[RuleGroup]:
-        """The kinds of these rules."""
-        return [RuleGroup(self.rule(row, column).kind) for column in columns]
+    mask = row_forbidden[:, None] | column_forbidden
+    return PairRule.of_pairs(mask, rule, lambda row, column: RuleGroup(rule(row, column).kind))

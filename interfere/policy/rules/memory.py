@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.policy.rules.pair_rules import Bools, Group, PairRule, UniformRule
+from interfere.policy.rules.pair_rules import Bools, Group, PairRule
 from interfere.records import NAN, Device, DeviceSlots, Job, JobProfile, Limits, MemoryBasis, MemoryDemand, Rule
 from interfere.records.promises import granules_for
 from interfere.records.rules import RuleKind
@@ -181,19 +181,17 @@ def pair_memory_rules(
     rows, columns = (member.ravel().tolist() for member in pair)
     # 1. Grants of the two must not exceed the granules of the device.
     if memory.grants_memory:
-        yield UniformRule(
-            kind=RuleKind.GRANT,
-            mask=grants_exceed(demands, pair, memory),
-            rule_of=lambda i, j: _grant_rule(
-                memory, ids[rows[i]], demands[rows[i]], ids[columns[j]], demands[columns[j]]
-            ),
+        yield PairRule.of_kind(
+            RuleKind.GRANT,
+            grants_exceed(demands, pair, memory),
+            lambda i, j: _grant_rule(memory, ids[rows[i]], demands[rows[i]], ids[columns[j]], demands[columns[j]]),
         )
     # 2. Their peaks, or with oversubscription their working sets, must leave the headroom free.
     kind = RuleKind.WORKING_SET if memory.oversubscription_ratio > 1 else RuleKind.MEMORY
-    yield UniformRule(
-        kind=kind,
-        mask=memory_exceeds(demands, pair, memory, limits),
-        rule_of=lambda i, j: Rule(
+    yield PairRule.of_kind(
+        kind,
+        memory_exceeds(demands, pair, memory, limits),
+        lambda i, j: Rule(
             kind=kind,
             job_id=ids[rows[i]],
             partner_id=ids[columns[j]],
@@ -206,10 +204,10 @@ def pair_memory_rules(
     )
     # 3. The predicted probability that they do not fit must not exceed the risk.
     if not math.isnan(limits.memory.misfit_risk):
-        yield UniformRule(
-            kind=RuleKind.MISFIT_RISK,
-            mask=1.0 - fit_probability > limits.memory.misfit_risk,
-            rule_of=lambda i, j: Rule(
+        yield PairRule.of_kind(
+            RuleKind.MISFIT_RISK,
+            1.0 - fit_probability > limits.memory.misfit_risk,
+            lambda i, j: Rule(
                 kind=RuleKind.MISFIT_RISK,
                 job_id=ids[rows[i]],
                 partner_id=ids[columns[j]],

@@ -5,7 +5,7 @@ Law: a pair is forbidden exactly where `PairRules.blocking_rule` gives a rule; b
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,35 +27,26 @@ class RuleGroup(NamedTuple):
     device_type: str = ""
 
 
-class PairRule(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairRule:
     """One rule on r row jobs beside c column jobs."""
 
-    @property
-    def mask(self) -> Bools:
-        """bool[r, c]: does the rule forbid the pair?"""
+    mask: Bools  # bool[r, c]: where the rule forbids the pair
+    rule: Callable[[int, int], Rule]  # (row, column) -> the rule with its numbers for a pair that it forbids
+    # (row, columns) -> the group under which each forbidden pair of a row is reported.
+    groups: Callable[[int, Sequence[int]], Sequence[RuleGroup]]
 
-    def rule(self, row: int, column: int) -> Rule:
-        """The rule with its numbers for a pair that it forbids."""
+    @classmethod
+    def of_kind(cls, kind: RuleKind, mask: Bools, rule: Callable[[int, int], Rule]) -> "PairRule":
+        """Return a rule that reports all pairs under its kind."""
+        return cls(mask=mask, rule=rule, groups=lambda _, columns: [RuleGroup(kind)] * len(columns))
 
-    def groups(self, row: int, columns: Sequence[int]) -> Sequence[RuleGroup]:
-        """Return, for each pair of a row job and a column job that the rule forbids, the group it is reported under."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UniformRule:
-    """A rule of one kind for all pairs."""
-
-    kind: RuleKind
-    mask: Bools
-    rule_of: Callable[[int, int], Rule]
-
-    def rule(self, row: int, column: int) -> Rule:
-        """The rule with its numbers for a pair that it forbids."""
-        return self.rule_of(row, column)
-
-    def groups(self, row: int, columns: Sequence[int]) -> Sequence[RuleGroup]:  # noqa: ARG002 - the protocol's
-        """Return the group of this kind of rule for each column."""
-        return [RuleGroup(self.kind)] * len(columns)
+    @classmethod
+    def of_pairs(
+        cls, mask: Bools, rule: Callable[[int, int], Rule], group: Callable[[int, int], RuleGroup]
+    ) -> "PairRule":
+        """Return a rule that reports each pair under a group of its own."""
+        return cls(mask=mask, rule=rule, groups=lambda row, columns: [group(row, column) for column in columns])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,9 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.rules.text import render
 from interfere.policy.schedule.from_context import SchedulingInstance
 from interfere.policy.schedule.problem import Schedule
+from interfere.policy.slowdowns import Domain, predicted_pairs
 from interfere.policy.solve.gangs import device_sets
-from interfere.records import Action, ActionKind, Device, Job, PairBatch, Plan, Rule, RuleKind, SolveStatus
+from interfere.records import Action, ActionKind, Device, Job, Plan, Rule, RuleKind, SolveStatus
 from interfere.records.plans import LevelKind, PlanLevel
 
 
@@ -101,16 +102,21 @@ def start_actions(
     for k, host in partner_of.items():
         if k not in devices_of:
             devices_of[k] = devices_of[host] if host < problem.pending else context.resident_devices[jobs[host].id]
-    intervals = _slowdown_intervals(partner_of, devices_of, jobs, context)
+    pairs_on: dict[Domain, list[tuple[Job, Job]]] = {}
+    for k, host in partner_of.items():
+        device_class = context.device_class(devices_of[k][0])
+        pairs = pairs_on.setdefault((device_class.type, device_class.mode), [])
+        pairs += [(jobs[k], jobs[host]), (jobs[host], jobs[k])]
+    slowdowns = predicted_pairs(pairs_on, context)
     starts = [action for action in kept if kept_ids[action.job_id] not in joined]
     for k in starting:
         if k not in partner_of:
             starts.append(start_alone(jobs[k], devices_of[k], context))
             continue
         job, partner = jobs[k], jobs[partner_of[k]]
-        slowdown, lower, upper = intervals[job.id, partner.id]
-        slowdowns = (slowdown, intervals[partner.id, job.id][0])
-        starts.append(start_beside(job, devices_of[k], partner, slowdowns, context, interval=(lower, upper)))
+        own, other = slowdowns[job.id, partner.id], slowdowns[partner.id, job.id]
+        of_both = own.median, other.median
+        starts.append(start_beside(job, devices_of[k], partner, of_both, context, interval=(own.lower, own.upper)))
     return starts
 
 
@@ -126,40 +132,6 @@ def _take_devices(free: list[Device], gpus: int) -> tuple[Device, ...]:
     names = {device.id for device in taken}
     free[:] = [device for device in free if device.id not in names]
     return taken
-
-
-Interval = tuple[float, float, float]
-"""(median, lower, upper) of a predicted slowdown."""
-
-
-def _slowdown_intervals(
-    partner_of: Mapping[int, int],
-    devices_of: Mapping[int, tuple[Device, ...]],
-    jobs: Sequence[Job],
-    context: PlanningContext,
-) -> dict[tuple[str, str], Interval]:
-    """(job id, partner id) -> the predicted slowdown of the job with its interval, for all jobs that start together."""
-    intervals: dict[tuple[str, str], Interval] = {}
-    for k, other in partner_of.items():
-        device = devices_of[k][0]
-        profiles = context.profile(jobs[k], device.type), context.profile(jobs[other], device.type)
-        if profiles[0] is None or profiles[1] is None:
-            continue
-        distinct = (profiles[0],) if profiles[0] is profiles[1] else (profiles[0], profiles[1])
-        last = len(distinct) - 1
-        batch = PairBatch(
-            jobs=distinct,
-            victim=np.array([0, last], dtype=np.int64),
-            neighbour=np.array([last, 0], dtype=np.int64),
-            device_type=device.type,
-            mode=context.device_class(device).mode,
-            allow_extrapolation=context.limits.allow_extrapolation,
-        )
-        answer = context.predictor.predict_pairs(batch)
-        for row, pair in enumerate(((jobs[k].id, jobs[other].id), (jobs[other].id, jobs[k].id))):
-            values = (answer.median[row], answer.lower[row], answer.upper[row])
-            intervals[pair] = (float(values[0]), float(values[1]), float(values[2]))
-    return intervals
 
 
 def _waiting(

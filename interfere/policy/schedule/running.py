@@ -2,16 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import permutations
-
-import numpy as np
 
 from interfere.policy.context import PlanningContext
 from interfere.policy.device_class import DeviceClassMembers
 from interfere.policy.schedule.problem import Floats, RunningJobs
 from interfere.policy.schedule.timeline import EPSILON_S
-from interfere.records import Device, Job, JobProfile, PairBatch
-from interfere.sharing_modes import DEFAULT_MODE, SharingMode
+from interfere.policy.slowdowns import all_residents, resident_pairs
+from interfere.records import Device
 
 SlowdownBeside = Mapping[tuple[str, str], float]
 """(job id, neighbour id) -> predicted median slowdown of the job; 1 for pairs that are absent."""
@@ -26,7 +23,7 @@ def running_jobs(
     class. A job may join a group only where it is one or two jobs on exactly the same devices of one class.
     """
     class_of = {device_id: k for k, members in enumerate(classes) for device_id in members.device_ids}
-    slowdowns = predicted_slowdowns_among_residents(context)
+    slowdowns = resident_pairs(all_residents(context), context)
     rows = work_s.tolist()
     groups = []
     on_several: dict[str, tuple[Device, ...]] = {}  # the jobs that share devices with a job on several
@@ -125,59 +122,3 @@ def _end_times_s(
         ends_s[first] = max(10 * EPSILON_S, now_s)
         left_s = {name: max(0.0, left_s[name] - step_s / slowed[name]) for name in left_s if name != first}
     return [ends_s[name] for name in names]
-
-
-def predicted_slowdowns_among_residents(context: PlanningContext) -> SlowdownBeside:
-    """Return the predicted slowdowns of jobs that share a device now, where the model knows both.
-
-    Each pair of profiles is asked about once, however many jobs have them.
-    """
-    pairs_on: dict[tuple[str, SharingMode], list[tuple[Job, Job]]] = {}
-    for device in context.snapshot.devices:
-        if len(device.residents) > 1:
-            pairs = pairs_on.setdefault((device.type, device.mode or DEFAULT_MODE), [])
-            pairs += [pair for pair in permutations(device.residents, 2) if pair[0].id != pair[1].id]
-    slowdowns: dict[tuple[str, str], float] = {}
-    for (device_type, mode), pairs in pairs_on.items():
-        medians = _predicted_medians(pairs, device_type, mode, context)
-        slowdowns |= {
-            (job.id, other.id): median
-            for (job, other), median in zip(pairs, medians, strict=True)
-            if not math.isnan(median)
-        }
-    return slowdowns
-
-
-def _predicted_medians(
-    pairs: Sequence[tuple[Job, Job]], device_type: str, mode: SharingMode, context: PlanningContext
-) -> Sequence[float]:
-    """Return the predicted slowdown of the first job of each pair; NaN where the model does not know."""
-    extrapolate = context.limits.allow_extrapolation
-    if context.predictor.knows(device_type, mode) and not extrapolate:
-        return [math.nan] * len(pairs)
-    # 1. The profile of each kind of job, and the kinds of each pair.
-    kinds: dict[tuple[str, str], int] = {}
-    profiles: list[JobProfile | None] = []
-    for job in (job for pair in pairs for job in pair):
-        if (job.workload, job.profile_id) not in kinds:
-            kinds[job.workload, job.profile_id] = len(profiles)
-            profiles.append(context.profile(job, device_type))
-    kind_pairs = [
-        (kinds[job.workload, job.profile_id], kinds[other.workload, other.profile_id]) for job, other in pairs
-    ]
-    # 2. One question for each pair of kinds with profiles.
-    asked = [pair for pair in dict.fromkeys(kind_pairs) if profiles[pair[0]] and profiles[pair[1]]]
-    if not asked:
-        return [math.nan] * len(pairs)
-    used = sorted({kind for pair in asked for kind in pair})
-    place = {kind: k for k, kind in enumerate(used)}
-    batch = PairBatch(
-        jobs=tuple(profile for kind in used if (profile := profiles[kind])),
-        victim=np.array([place[victim] for victim, _ in asked], dtype=np.int64),
-        neighbour=np.array([place[neighbour] for _, neighbour in asked], dtype=np.int64),
-        device_type=device_type,
-        mode=mode,
-        allow_extrapolation=extrapolate,
-    )
-    median_of = dict(zip(asked, context.predictor.predict_pairs(batch).median.tolist(), strict=True))
-    return [median_of.get(pair, math.nan) for pair in kind_pairs]

@@ -19,7 +19,7 @@ from interfere.matching.problem import (
     PlacementProblem,
 )
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.candidates import Candidates, context_of_size, find_candidates
+from interfere.policy.costs.candidates import Candidates, context_of_size, find_candidates, resident_floor
 from interfere.policy.costs.company_lengths import company_lengths
 from interfere.policy.costs.group_tables import GroupCosts, GroupTable
 from interfere.policy.costs.job_classes import JobKeys
@@ -233,7 +233,7 @@ class _Builder:
             cost_levels=cost_levels,
             total_cost=cost_levels[0] if len(groups) == 1 else self._cost_level(parts, problem, None),
             largest=np.concatenate([np.full(k, -np.inf), *(part.largest for part in parts)]),
-            floor=max((each.resident_floor for each in self.candidates), default=-np.inf),
+            floor=resident_floor(context),
             is_min_max=context.objective.is_min_max,
         )
 
@@ -282,7 +282,6 @@ class _Builder:
                 name,
                 context,
                 empty_pairs=candidates.pair_tables.get(name),
-                resident_pairs=candidates.pairs_beside(name, people),
             )
             self.tables[candidates.size, name] = table
             rooms = [each.room for each in on_class]

@@ -11,7 +11,7 @@ whole costs, such as the price of a pair past the soft cap, at the highest prior
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.solve.hosts import HostClass
-from interfere.records import LevelKind
+from interfere.records import Job, LevelKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,11 @@ class Host:
     places: HostClass | None = None  # None for empty devices
     table: GroupTable | None = None  # of a host class
     residents: tuple[int, ...] = ()  # places of its residents in the table
+
+    @property
+    def resident_pairs(self) -> PairCosts | None:
+        """The costs of pending jobs beside each resident of the table; None for empty devices."""
+        return None if self.table is None else self.table.resident_pairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,7 @@ class DecisionProblem:
     largest: Floats  # float64[c]: the largest cost of a job in each group; -inf for waiting
     floor: float  # the largest cost of a resident as it runs now; -inf without residents
     is_min_max: bool  # is the largest cost of a job minimised, not the sum?
+    _partners: dict[int, list[list[Job]]] = field(default_factory=dict, repr=False)  # by the identity of the table
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -68,6 +74,29 @@ class DecisionProblem:
     def names(self) -> tuple[tuple[LevelKind, int | None], ...]:
         """The kind and priority of each of `levels`."""
         return (*self.waiting, *self.costs)
+
+    def hosts_beside(self, candidates: Candidates) -> list[Host]:
+        """The classes of places beside residents that jobs of one size may join."""
+        return [host for host in self.hosts if host.places and host.places.size == candidates.size]
+
+    def pair_tables(self, candidates: Candidates) -> list[PairCosts]:
+        """The pair tables of jobs of one size: on empty devices with several seats, then with residents."""
+        empty = [table for name, table in candidates.pair_tables.items() if name.seats > 1]
+        beside = (host.resident_pairs for host in self.hosts_beside(candidates))
+        return [*empty, *{id(table): table for table in beside if table is not None}.values()]
+
+    def partners(self, candidates: Candidates, table: PairCosts) -> Sequence[Sequence[Job]]:
+        """The jobs for which each column of a table of pairs stands, pending or running."""
+        if not table.running:
+            return candidates.job_classes
+        if id(table) not in self._partners:
+            jobs: list[list[Job]] = [[] for _ in table.columns.jobs]
+            for host in self.hosts_beside(candidates):
+                for place in host.places.places if host.places and host.resident_pairs is table else ():
+                    for column, resident in zip(host.residents, place.residents, strict=True):
+                        jobs[column].append(resident)
+            self._partners[id(table)] = jobs
+        return self._partners[id(table)]
 
     def block(self, columns: Ints) -> Ints:
         """int64[n]: the size of jobs of some columns, as a place in `candidates`."""

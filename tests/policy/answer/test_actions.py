@@ -1,7 +1,7 @@
 """Reasons of actions and refusals name workloads as the site does, and count each rule apart."""
 
 from interfere.policy.answer.alternatives import refusals
-from interfere.policy.costs.candidates import find_candidates
+from interfere.policy.solve.builder import decision_problem
 from interfere.policy.solve.planner import plan
 from interfere.records import Action, ActionKind, Device, Job, Snapshot
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
@@ -28,8 +28,8 @@ def test_a_workload_named_after_a_factory_is_not_cut_at_its_colon() -> None:
 
 def test_examples_are_listed_for_each_unprofiled_workload() -> None:
     snapshot = snapshot_of_unprofiled_residents()
-    options = find_candidates(context(snapshot, TablePredictor({("a", "a"): 1.1}), resolver(profile("a"))))
+    asked = context(snapshot, TablePredictor({("a", "a"): 1.1}), resolver(profile("a")))
     many = Action(kind=ActionKind.WAIT, job_id="x")
-    listed, total = refusals(options, many)
+    listed, total = refusals(decision_problem(asked, by_start_weight=True), many)
     assert total == 2
     assert {refusal.partner_id for refusal in listed} == {"r0", "r1"}

@@ -15,8 +15,9 @@ from interfere.policy.answer.alternatives import (
     refusals,
 )
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.candidates import Candidates, find_candidates
 from interfere.policy.costs.pair_costs import DeviceClass
+from interfere.policy.solve.builder import decision_problem
+from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.policy.solve.planner import plan
 from interfere.records import (
     Action,
@@ -62,8 +63,12 @@ class Timed(World):
     def context(self) -> PlanningContext:
         return context(self.snapshot, self.predictor, self.resolve)
 
-    def candidates(self) -> Candidates:
-        return find_candidates(self.context())
+    def problem(self) -> DecisionProblem:
+        return problem(self.context())
+
+
+def problem(asked: PlanningContext) -> DecisionProblem:
+    return decision_problem(asked, by_start_weight=True)
 
 
 @pytest.mark.parametrize(("objective", "kinds"), CASES)
@@ -74,7 +79,7 @@ def test_what_was_decided_is_among_them_says_what_the_plan_says_and_none_is_bett
     world = Timed(seed, objective, kinds)
     decided = world.plan()
     for action in decided.actions:
-        found, _ = alternatives(world.context(), action, _where(world.snapshot, action))
+        found, _ = alternatives(world.problem(), action, _where(world.snapshot, action))
         (chosen,) = [one for one in found if one.chosen]
         assert (chosen.kind, chosen.device_id, chosen.partner_id) == (action.kind, action.device_id, action.partner_id)
         waiting, weight = _waiting(world.snapshot, decided)
@@ -101,7 +106,7 @@ def test_each_costs_what_the_best_placement_with_it_costs(seed: int) -> None:
     """The group's own cost and the best of the rest, planned as a snapshot of its own."""
     world = Timed(seed, ObjectiveKind.WEIGHTED_EXCESS, 1)
     for action in world.plan().actions:
-        for one in alternatives(world.context(), action, _where(world.snapshot, action))[0]:
+        for one in alternatives(world.problem(), action, _where(world.snapshot, action))[0]:
             waiting, cost = _by_planning_the_rest(world, action, one)
             assert (one.waiting_weight, one.cost) == pytest.approx((waiting, cost), rel=1e-6, abs=1e-9)
 
@@ -129,7 +134,7 @@ def test_none_needs_what_is_not_allowed(seed: int) -> None:
     world = Timed(seed, ObjectiveKind.WEIGHTED_EXCESS, 2)
     limits = world.snapshot.limits
     for action in world.plan().actions:
-        for one in alternatives(world.context(), action, _where(world.snapshot, action))[0]:
+        for one in alternatives(world.problem(), action, _where(world.snapshot, action))[0]:
             assert one.kind in limits.allowed
             if one.partner_id and not math.isnan(limits.slowdown.max_slowdown):
                 assert max(one.slowdown, one.partner_slowdown) <= limits.slowdown.max_slowdown
@@ -149,9 +154,8 @@ def test_a_few_partners_that_differ_are_solved_for_not_all() -> None:
     snapshot, predictor, resolve = crowd(20, 10)
     twins = tuple(Job(id=f"twin{k}", workload="w1") for k in range(30))
     asked = context(replace(snapshot, pending=snapshot.pending + twins), predictor, resolve)  # type: ignore[arg-type]
-    candidates = find_candidates(asked)
-    found = choices(candidates, Action(kind=ActionKind.WAIT, job_id="j0"), None)
-    solved, left_out = alternatives(asked, Action(kind=ActionKind.WAIT, job_id="j0"), None)
+    found = choices(problem(asked), Action(kind=ActionKind.WAIT, job_id="j0"), None)
+    solved, left_out = alternatives(problem(asked), Action(kind=ActionKind.WAIT, job_id="j0"), None)
     assert (len(solved), left_out) == (len(found), 0)
     partners = [one.partner_workload for one in found if one.partner_id]
     assert partners == [f"w{k}" for k in range(1, MAX_PARTNERS + 1)]  # the cheapest, the twins as one
@@ -160,13 +164,11 @@ def test_a_few_partners_that_differ_are_solved_for_not_all() -> None:
 
 def test_a_device_of_every_kind_up_to_a_few() -> None:
     devices = tuple(Device(id=f"d{k}", type=DEVICE, memory_bytes=1e9 + k) for k in range(8))
-    candidates = find_candidates(
-        context(Snapshot(pending=(Job(id="j", workload="w"),), devices=devices), *_one_workload())
-    )  # type: ignore[arg-type]
+    asked = problem(context(Snapshot(pending=(Job(id="j", workload="w"),), devices=devices), *_one_workload()))  # type: ignore[arg-type]
     alone = [
         one
         for one in choices(
-            candidates, Action(kind=ActionKind.START_ALONE, job_id="j", device_id="d6"), DeviceClass.of(devices[6])
+            asked, Action(kind=ActionKind.START_ALONE, job_id="j", device_id="d6"), DeviceClass.of(devices[6])
         )
         if one.kind is ActionKind.START_ALONE
     ]
@@ -181,7 +183,8 @@ def _one_workload() -> tuple[TablePredictor, object]:
 def test_taking_a_device_counts_against_the_most_that_may_be_taken() -> None:
     snapshot, predictor, resolve = crowd(4, 4, limits=Limits(max_devices=1))
     asked = context(snapshot, predictor, resolve)  # type: ignore[arg-type]
-    by_kind = {one.kind: one for one in alternatives(asked, Action(kind=ActionKind.WAIT, job_id="j0"), None)[0]}
+    found, _ = alternatives(problem(asked), Action(kind=ActionKind.WAIT, job_id="j0"), None)
+    by_kind = {one.kind: one for one in found}
     assert by_kind[ActionKind.START_ALONE].waiting == 3
     assert by_kind[ActionKind.START_SHARED].waiting == 2
     assert by_kind[ActionKind.WAIT].waiting == 2  # itself, and one of the three others
@@ -191,9 +194,7 @@ def test_refused_partners_are_counted_and_a_few_listed_for_each_rule() -> None:
     snapshot, predictor, resolve = crowd(20, 2, limits=Limits.of(max_slowdown=1.1))
     stranger = Job(id="new", workload="nobody")
     pending = replace(snapshot, pending=(*snapshot.pending, stranger))
-    listed, total = refusals(
-        find_candidates(context(pending, predictor, resolve)), Action(kind=ActionKind.WAIT, job_id="j5")
-    )  # type: ignore[arg-type]
+    listed, total = refusals(problem(context(pending, predictor, resolve)), Action(kind=ActionKind.WAIT, job_id="j5"))  # type: ignore[arg-type]
     assert total == 15  # beside w6 to w19 past 1.1 ×, and beside nobody knows whom; w5 itself is no partner
     kinds = [one.rule.kind for one in listed if one.rule is not None]
     assert kinds.count(RuleKind.REQUEST_SLOWDOWN_CAP) == MAX_EXAMPLES
@@ -204,8 +205,8 @@ def test_refused_partners_are_counted_and_a_few_listed_for_each_rule() -> None:
 def test_a_job_that_fits_nowhere_even_alone_says_so() -> None:
     devices = (Device(id="d", type=DEVICE, memory_bytes=1e9),)
     snapshot = Snapshot(pending=(Job(id="j", workload="w", memory_peak_bytes=2e9),), devices=devices)
-    candidates = find_candidates(context(snapshot, *_one_workload()))  # type: ignore[arg-type]
-    (refusal,), total = refusals(candidates, Action(kind=ActionKind.WAIT, job_id="j"))
+    asked = problem(context(snapshot, *_one_workload()))  # type: ignore[arg-type]
+    (refusal,), total = refusals(asked, Action(kind=ActionKind.WAIT, job_id="j"))
     assert (refusal.partner_id, total) == ("", 1)
     assert refusal.reason.startswith("memory: 1.86 GiB > 0.931 GiB")
 
@@ -213,9 +214,7 @@ def test_a_job_that_fits_nowhere_even_alone_says_so() -> None:
 def test_a_job_that_no_pool_is_open_to_says_so() -> None:
     devices = (Device(id="d", type=DEVICE, pool="theirs"),)
     snapshot = Snapshot(pending=(Job(id="j", workload="w", pools=("ours",)),), devices=devices)
-    (refusal,), total = refusals(
-        find_candidates(context(snapshot, *_one_workload())), Action(kind=ActionKind.WAIT, job_id="j")
-    )  # type: ignore[arg-type]
+    (refusal,), total = refusals(problem(context(snapshot, *_one_workload())), Action(kind=ActionKind.WAIT, job_id="j"))  # type: ignore[arg-type]
     assert (refusal.partner_id, total) == ("", 1)
     assert refusal.reason.startswith("pool: j allows [ours]")
 
@@ -223,7 +222,7 @@ def test_a_job_that_no_pool_is_open_to_says_so() -> None:
 def test_the_partner_it_was_given_is_listed_where_that_is_not_allowed_any_more() -> None:
     snapshot, predictor, resolve = crowd(20, 2, limits=Limits.of(max_slowdown=1.1))
     given = Action(kind=ActionKind.START_SHARED, job_id="j5", device_id="d0", partner_id="j19")
-    listed, _ = refusals(find_candidates(context(snapshot, predictor, resolve)), given)  # type: ignore[arg-type]
+    listed, _ = refusals(problem(context(snapshot, predictor, resolve)), given)  # type: ignore[arg-type]
     assert len(listed) == MAX_EXAMPLES + 1
     assert listed[-1].partner_id == "j19"
 
@@ -238,10 +237,9 @@ def test_out_of_time_what_was_chosen_is_answered_and_the_rest_is_counted() -> No
         objective=ObjectiveKind.MAKESPAN,
     )
     asked = context(snapshot, TablePredictor(table), resolver(*map(profile, names)))
-    candidates = find_candidates(asked)
     waits = Action(kind=ActionKind.WAIT, job_id="w0")
     late = TimeBudget(-1.0)
-    solved, left_out = alternatives(asked, waits, None, late)
+    solved, left_out = alternatives(problem(asked), waits, None, late)
     assert any(one.chosen for one in solved)
     assert left_out > 0
-    assert len(solved) + left_out == len(choices(candidates, waits, None))
+    assert len(solved) + left_out == len(choices(problem(asked), waits, None))

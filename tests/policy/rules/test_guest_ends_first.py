@@ -7,7 +7,7 @@ import pytest
 
 from interfere.policy.answer.actions import MAX_REFUSALS
 from interfere.policy.answer.ranking import rank
-from interfere.policy.rules.guest_ends_first import outlasts
+from interfere.policy.rules.sharing import outlasts
 from interfere.policy.solve.planner import plan
 from interfere.records import Action, ActionKind, Device, Job, Limits, Snapshot
 from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver

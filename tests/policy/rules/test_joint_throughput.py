@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
-from interfere.policy.rules.joint_throughput import does_not_pay, joint_throughput
+from interfere.policy.rules.sharing import does_not_pay
 from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, Plan, RuleKind, Snapshot
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
@@ -63,7 +63,7 @@ def test_a_larger_limit_forbids_no_less(ahead: float, back: float, one: float, o
     pair = np.array([ahead]), np.array([back])
     low, high = sorted((one, other))
     assert does_not_pay(pair, low) <= does_not_pay(pair, high)
-    assert joint_throughput(*pair) == joint_throughput(*pair[::-1])
+    assert does_not_pay(pair, low) == does_not_pay(pair[::-1], low)
 
 
 def test_an_unknown_slowdown_is_not_judged_and_a_negative_limit_is_refused() -> None:

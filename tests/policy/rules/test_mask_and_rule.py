@@ -10,10 +10,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from interfere.policy.costs.candidates import Candidates, find_candidates
+from interfere.policy.costs.candidates import Candidates
 from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.rules.pair_rules import RuleGroup
 from interfere.policy.rules.text import render
+from interfere.policy.solve.builder import decision_problem
 from interfere.records import (
     ActionKind,
     Rule,
@@ -119,11 +120,10 @@ def test_cost_is_infinite_exactly_where_a_rule_is_given(block: int) -> None:
     size = math.ceil(SNAPSHOTS / BLOCKS)
     for seed in range(block * size, (block + 1) * size):
         drawn = RandomSnapshot(seed)
-        candidates = find_candidates(drawn.context())
-        for table in candidates.pair_tables.values():
-            check_table(drawn, table, running=False, counts=counts)
-        for table, _ in candidates.resident_tables.values():
-            check_table(drawn, table, running=True, counts=counts)
+        decision = decision_problem(drawn.context(), by_start_weight=True)
+        (candidates,) = decision.candidates
+        for table in decision.pair_tables(candidates):
+            check_table(drawn, table, running=table.running, counts=counts)
         check_alone(candidates, drawn.snapshot)
     assert set(counts) <= PAIR_KINDS
     if size >= 500:
