@@ -10,41 +10,35 @@ and modes together. Law: a pair is forbidden where it is forbidden under every m
 device's own mode. Of equal costs the device's own mode is kept.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.company_lengths import company_lengths
-from interfere.policy.costs.group_costs import costs_alone
 from interfere.policy.costs.group_tables import GroupTable
-from interfere.policy.costs.job_classes import JobKeys, job_classes
+from interfere.policy.costs.job_classes import JobKeys
 from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.rules.pair_rules import PairRules
 from interfere.policy.rules.runtime import start_weights
 from interfere.policy.slowdowns import all_residents, slowdowns_among_residents
-from interfere.policy.solve.hosts import has_groups
+from interfere.policy.solve.hosts import HostClass, has_groups
 from interfere.records import ActionKind, Device, Job
-from interfere.sharing_modes import SharingMode
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """The pending jobs of one size as k classes, in the order of the queue of their first members, and what each costs
-    on empty devices: alone and in pairs, by device class."""
+    """The pending jobs of one size as k classes, in the order of the queue of their first members, and their costs."""
 
     size: int  # devices that each job takes
     job_classes: tuple[tuple[Job, ...], ...]  # k, the members of each in the order of the queue
     start_weight: Floats  # float64[k]: which jobs start first (`rules.runtime.start_weights`)
     empty_devices: Mapping[DeviceClass, tuple[Device, ...]]
     max_new_devices: int  # at most so many empty devices are taken, by jobs of all sizes
-    solo_cost: Mapping[DeviceClass, Floats]  # float64[k]: cost alone on such devices; inf: not allowed
-    pair_tables: Mapping[DeviceClass, PairCosts]  # k × k on empty devices of that class
+    tables: Mapping[DeviceClass, GroupTable]  # of the classes of empty devices, then of those with residents to join
 
     @property
     def pending(self) -> tuple[Job, ...]:
@@ -56,6 +50,16 @@ class Candidates:
         """int64[k]: jobs of each class."""
         return np.array([len(members) for members in self.job_classes], dtype=np.int64)
 
+    @property
+    def solo_cost(self) -> dict[DeviceClass, Floats]:
+        """float64[k] by class of empty devices: the cost of each class of jobs alone there; inf: not allowed."""
+        return {name: self.tables[name].solo_cost for name in self.empty_devices}
+
+    @property
+    def pair_tables(self) -> dict[DeviceClass, PairCosts]:
+        """The costs of pairs of pending jobs, k × k, by class of empty devices."""
+        return {name: self.tables[name].pending_pairs for name in self.empty_devices}
+
     def class_of(self, job_id: str) -> int:
         """The class of a pending job. Raises ValueError for another."""
         return next(i for i, members in enumerate(self.job_classes) if any(job.id == job_id for job in members))
@@ -65,65 +69,53 @@ class Candidates:
         return np.asarray(np.minimum.reduce([np.full(len(self.job_classes), np.inf), *self.solo_cost.values()]))
 
 
-def find_candidates(context: PlanningContext, size: int = 1, *, by_start_weight: bool = True) -> Candidates:
-    """Costs and permissions of the context's pending jobs that take `size` devices, on empty devices.
+def find_candidates(
+    context: PlanningContext, size: int, hosts: Sequence[HostClass], keys: JobKeys, *, by_start_weight: bool
+) -> Candidates:
+    """Return the context's pending jobs that take `size` devices, with their costs on empty devices and on `hosts`.
 
     `by_start_weight`: whether jobs of different start weight are of different classes. Where no job has to wait, who
     would wait first says nothing, and there are fewer classes without: ageing makes eight of one.
     """
-    snapshot = company_lengths(context.snapshot, context.custom_objective, context.custom_rules).snapshot
-    keys = JobKeys(snapshot, context.custom_objective, context.custom_rules)
-    context = context_of_size(context.subproblem(snapshot), size)
-    limits = context.limits
+    limits, snapshot = context.limits, context.snapshot
     # 1. Classes of pending jobs, and empty devices.
     queue = [job for job in snapshot.pending if job.gpus == size]
-    ranks = (
-        start_weights(queue, context.now_s, limits.timing.ageing_s).tolist() if by_start_weight else [0.0] * len(queue)
-    )
-    classes = job_classes(queue, ranks, keys)
-    pending = [members[0] for members in classes]
-    empty_devices: dict[DeviceClass, list[Device]] = {}
+    ranks = start_weights(queue, context.now_s, limits.timing.ageing_s).tolist()
+    classes: dict[Hashable, list[Job]] = {}
+    for job, rank in zip(queue, ranks, strict=True):
+        classes.setdefault((keys.of(job), rank if by_start_weight else 0.0), []).append(job)
+    pending = [members[0] for members in classes.values()]
+    empty: dict[DeviceClass, list[Device]] = {}
     for device in snapshot.devices:
         if not device.residents:
-            empty_devices.setdefault(context.device_class(device), []).append(device)
-    empty = {device_class: tuple(members) for device_class, members in empty_devices.items() if len(members) >= size}
-    max_devices = limits.max_devices
-    n_empty = sum(map(len, empty_devices.values()))
-    # 2. Pending jobs on empty devices: in pairs, then alone.
-    pair_tables = {device_class: _table_on_empty_devices(pending, device_class, context) for device_class in empty}
-    solo_cost = {device_class: _solo_cost(pending, table, context) for device_class, table in pair_tables.items()}
+            empty.setdefault(context.device_class(device), []).append(device)
+    most = sum(map(len, empty.values()))
+    # 2. Tables of costs: of each class of residents one job.
+    residents: dict[DeviceClass, dict[Hashable, Job]] = {
+        name: {} for name, devices in empty.items() if len(devices) >= size
+    }
+    for host in hosts:
+        on_class = residents.setdefault(host.device_class, {})
+        for job in host.residents:
+            on_class.setdefault(keys.of(job), job)
+    sized = _context_of_size(context, size)
     return Candidates(
         size=size,
-        job_classes=classes,
+        job_classes=tuple(map(tuple, classes.values())),
         start_weight=start_weights(pending, context.now_s, limits.timing.ageing_s),
-        empty_devices=empty,
-        max_new_devices=n_empty if max_devices is None else min(max_devices, n_empty),
-        solo_cost=solo_cost,
-        pair_tables=pair_tables,
+        empty_devices={name: tuple(devices) for name, devices in empty.items() if len(devices) >= size},
+        max_new_devices=most if limits.max_devices is None else min(limits.max_devices, most),
+        tables={name: GroupTable(pending, list(jobs.values()), name, sized) for name, jobs in residents.items()},
     )
 
 
-def _table_on_empty_devices(pending: Sequence[Job], device_class: DeviceClass, context: PlanningContext) -> PairCosts:
-    """Costs of pending jobs among themselves, under the best of the sharing modes that the plan may choose."""
-    classes = (replace(device_class, mode=mode) for mode in modes_to_compare(device_class, context))
-    return under_best_modes([GroupTable(pending, (), each, context).pending_pairs for each in classes])
-
-
-def context_of_size(context: PlanningContext, size: int) -> PlanningContext:
+def _context_of_size(context: PlanningContext, size: int) -> PlanningContext:
     """The context in which jobs on more devices than may be shared share none."""
     limits = context.limits
     if limits.most_shared_gpus is None or size <= limits.most_shared_gpus:
         return context
     limits = replace(limits, allowed=limits.allowed - {ActionKind.START_SHARED})
     return context.subproblem(replace(context.snapshot, limits=limits))
-
-
-def _solo_cost(pending: Sequence[Job], table: PairCosts, context: PlanningContext) -> Floats:
-    """Return float64[k]: the cost of each class of jobs alone on a device of the table's class; inf where a rule
-    forbids it."""
-    allowed = np.array([table.rows.solo_rule(i) is None for i in range(len(pending))], dtype=bool)
-    allowed &= ActionKind.START_ALONE in context.limits.allowed
-    return np.where(allowed, costs_alone(table.rows, context), np.inf)
 
 
 def resident_floor(context: PlanningContext) -> float:
@@ -145,43 +137,3 @@ def resident_floor(context: PlanningContext) -> float:
         costs = context.objective.constant(jobs) + context.objective.rate(jobs) * times
         floor = max(floor, float(costs.max(initial=-np.inf)))
     return floor
-
-
-def modes_to_compare(device_class: DeviceClass, context: PlanningContext) -> tuple[SharingMode, ...]:
-    """The mode of the devices, then those that the limits let the plan choose and the model knows for their type."""
-    limits = context.limits
-    known = [
-        mode
-        for mode in sorted(limits.choosable_modes - {device_class.mode})
-        if limits.allow_extrapolation or not context.predictor.knows(device_class.type, mode)
-    ]
-    return (device_class.mode, *known)
-
-
-def under_best_modes(tables: Sequence[PairCosts]) -> PairCosts:
-    """Return a table that holds each pair under its cheapest sharing mode.
-
-    `tables` has a table for each mode; the present mode of the devices comes first.
-    """
-    first = tables[0]
-    if len(tables) == 1:
-        return first
-    best = np.argmin(np.stack([table.cost for table in tables]), axis=0)
-
-    def chosen(arrays: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-        return np.asarray(np.take_along_axis(np.stack(arrays), best[None], axis=0)[0])
-
-    cost = chosen([table.cost for table in tables])
-    forbidden = ~np.isfinite(cost)
-    return replace(
-        first,
-        row_slowdown=chosen([table.row_slowdown for table in tables]),
-        column_slowdown=chosen([table.column_slowdown for table in tables]),
-        cost=cost,
-        row_cost=chosen([table.row_cost for table in tables]),
-        column_cost=chosen([table.column_cost for table in tables]),
-        max_job_cost=chosen([table.max_job_cost for table in tables]),
-        rules=PairRules(rules=tuple(replace(rule, mask=rule.mask & forbidden) for rule in first.rules.rules)),
-        modes=tuple(table.device_class.mode for table in tables),
-        mode_index=best,
-    )

@@ -6,7 +6,7 @@ and where together its members get more done than one after the other.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, permutations
 
@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.group_costs import GroupCostModel, is_timed
+from interfere.policy.costs.group_costs import GroupCostModel, costs_alone, is_timed
 from interfere.policy.costs.group_slowdowns import GroupSlowdowns
-from interfere.policy.costs.pair_costs import PairCosts, pair_rules
+from interfere.policy.costs.pair_costs import PairCosts, pair_rules, under_best_modes
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.jobs_on_class import JobsOnClass
 from interfere.policy.rules.memory import grants_exceed, memory_exceeds
 from interfere.policy.rules.pair_rules import Group, PairRules
 from interfere.policy.rules.sharing import does_not_pay, outlasts
 from interfere.policy.rules.slowdown_caps import MemberCaps, SlowdownCaps, time_caps
-from interfere.records import Job, Rule
+from interfere.records import ActionKind, Job, Rule
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -40,6 +40,16 @@ class GroupCosts:
     largest: Floats  # float64[g]: the largest cost of a job, residents as a whole
     allowed: Bools  # bool[g]: no rule forbids it, joint throughput included
 
+    def among(self, at: Bools) -> "GroupCosts":
+        """Return the costs of some of the groups."""
+        return GroupCosts(
+            slowdown=self.slowdown[:, at],
+            cost=self.cost[:, at],
+            shared=self.shared[at],
+            largest=self.largest[at],
+            allowed=self.allowed[at],
+        )
+
 
 class GroupTable:
     """The pending jobs of one size, a class each, and the residents of one device class."""
@@ -50,18 +60,12 @@ class GroupTable:
         residents: Sequence[Job],
         device_class: DeviceClass,
         context: PlanningContext,
-        *,
-        empty_pairs: PairCosts | None = None,
     ) -> None:
-        """`residents`: one job for each class of residents.
-
-        `empty_pairs`: the costs of the pending jobs among themselves, where the caller knows them already.
-        """
+        """`residents`: one job for each class of residents."""
         self.device_class, self.context = device_class, context
         self._k, self._n = len(pending), len(pending) + len(residents)
         self.members = (*pending, *residents)
         self._least_of_pairs: dict[int | None, Floats] = {}  # by priority
-        self._given_pairs = empty_pairs
 
     # --- what is known of single jobs -------------------------------------------------------------------------------
 
@@ -93,18 +97,39 @@ class GroupTable:
         """May a cap bind?"""
         return self._timed or self._caps.any_is_set
 
+    @cached_property
+    def solo_cost(self) -> Floats:
+        """float64[k]: the cost of each pending job alone on an empty device; inf where a rule forbids it."""
+        rows = self.pairs_in_own_mode.rows
+        allowed = np.array([rows.solo_rule(i) is None for i in range(self._k)], dtype=bool)
+        allowed &= ActionKind.START_ALONE in self.context.limits.allowed
+        return np.where(allowed, costs_alone(rows, self.context), np.inf)
+
+    @property
+    def residents(self) -> tuple[Job, ...]:
+        """One job for each class of residents."""
+        return self.members[self._k :]
+
     # --- pairs ------------------------------------------------------------------------------------------------------
 
     @cached_property
     def pending_pairs(self) -> PairCosts:
-        """The costs of the pending jobs among themselves, of each pair under the best sharing mode of the plan."""
-        return self._given_pairs or self._pairs_in_own_mode
+        """The costs of the pending jobs among themselves, of each pair under the best sharing mode of the plan.
+
+        The plan may choose the mode of empty devices among those that the limits name and the model knows.
+        """
+        limits, own = self.context.limits, self.device_class
+        others = [
+            GroupTable(self.members[: self._k], (), replace(own, mode=mode), self.context).pairs_in_own_mode
+            for mode in sorted(limits.choosable_modes - {own.mode})
+            if limits.allow_extrapolation or not self.context.predictor.knows(own.type, mode)
+        ]
+        return under_best_modes([self.pairs_in_own_mode, *others])
 
     @cached_property
-    def _pairs_in_own_mode(self) -> PairCosts:
+    def pairs_in_own_mode(self) -> PairCosts:
         """The costs of the pending jobs among themselves under the sharing mode of the device class."""
-        given = self._given_pairs
-        return given if given is not None and not given.modes else self._pairs(range(self._k), running=False)
+        return self._pairs(range(self._k), running=False)
 
     @cached_property
     def resident_pairs(self) -> PairCosts | None:
@@ -151,7 +176,7 @@ class GroupTable:
     @cached_property
     def _pair_allowed_in_own_mode(self) -> Bools:
         """bool[n, n]: may two jobs of these classes share under the sharing mode of the device class?"""
-        return self._allowed(self._pairs_in_own_mode)
+        return self._allowed(self.pairs_in_own_mode)
 
     def _allowed(self, pending_pairs: PairCosts) -> Bools:
         allowed, k = np.ones((self._n, self._n), dtype=bool), self._k

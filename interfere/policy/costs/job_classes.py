@@ -6,7 +6,7 @@ start is decided afterwards, in the order of the queue.
 """
 
 import struct
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from operator import attrgetter
 
 from interfere.policy.costs.objectives import Objective, objective_of
@@ -66,11 +66,3 @@ def _has_windows_or_deadlines(snapshot: Snapshot) -> bool:
     residents = [job for device in snapshot.devices for job in device.residents if job.deadline_s >= 0]
     waiting = [job for job in snapshot.pending if job.deadline_s >= 0]
     return bool(residents or waiting or [device for device in snapshot.devices if device.windows])
-
-
-def job_classes(jobs: Iterable[Job], ranks: Sequence[Hashable], keys: JobKeys) -> tuple[tuple[Job, ...], ...]:
-    """The pending jobs by class, in the order of the queue; the jobs of one class have one of the given ranks."""
-    classes: dict[Hashable, list[Job]] = {}
-    for job, rank in zip(jobs, ranks, strict=True):
-        classes.setdefault((keys.of(job), rank), []).append(job)
-    return tuple(tuple(members) for members in classes.values())

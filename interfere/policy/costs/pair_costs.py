@@ -4,7 +4,7 @@ Law: a cost is infinite exactly where a rule forbids the pair.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,35 @@ class PairCosts:
     def blocking_rule(self, row: int, column: int) -> Rule | None:
         """The rule that forbids a pair; None where it is allowed."""
         return self.rules.blocking_rule(row, column)
+
+
+def under_best_modes(tables: Sequence[PairCosts]) -> PairCosts:
+    """Return a table that holds each pair under its cheapest sharing mode.
+
+    `tables` has a table for each mode; the present mode of the devices comes first.
+    """
+    first = tables[0]
+    if len(tables) == 1:
+        return first
+    best = np.argmin(np.stack([table.cost for table in tables]), axis=0)
+
+    def chosen(arrays: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+        return np.asarray(np.take_along_axis(np.stack(arrays), best[None], axis=0)[0])
+
+    cost = chosen([table.cost for table in tables])
+    forbidden = ~np.isfinite(cost)
+    return replace(
+        first,
+        row_slowdown=chosen([table.row_slowdown for table in tables]),
+        column_slowdown=chosen([table.column_slowdown for table in tables]),
+        cost=cost,
+        row_cost=chosen([table.row_cost for table in tables]),
+        column_cost=chosen([table.column_cost for table in tables]),
+        max_job_cost=chosen([table.max_job_cost for table in tables]),
+        rules=PairRules(rules=tuple(replace(rule, mask=rule.mask & forbidden) for rule in first.rules.rules)),
+        modes=tuple(table.device_class.mode for table in tables),
+        mode_index=best,
+    )
 
 
 def pair_rules(

@@ -290,7 +290,7 @@ def _class_tables(device_class: DeviceClass, kinds: _Kinds, context: PlanningCon
         pending = _without_unkept_deadlines(kinds.pending, device_class, context)
         residents = _without_unkept_deadlines(kinds.residents, device_class, context)
         table = GroupTable(pending, residents, shared_class, context)
-        guest[:p, :p], host[:p, :p] = _slowdowns(table.pending_pairs)
+        guest[:p, :p], host[:p, :p] = _slowdowns(table.pairs_in_own_mode)
         if table.resident_pairs is not None:
             guest[:p, p:], host[:p, p:] = _slowdowns(table.resident_pairs)
             upper = table.resident_upper()

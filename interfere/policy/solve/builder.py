@@ -1,6 +1,6 @@
 """Every group that may start, of the pending jobs of all sizes, as the columns or the patterns of one problem."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from interfere.matching.problem import (
     NOBODY,
     WAITS,
-    Bools,
     Cutoff,
     Floats,
     Ints,
@@ -19,7 +18,7 @@ from interfere.matching.problem import (
     PlacementProblem,
 )
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.candidates import Candidates, context_of_size, find_candidates, resident_floor
+from interfere.policy.costs.candidates import find_candidates, resident_floor
 from interfere.policy.costs.company_lengths import company_lengths
 from interfere.policy.costs.group_tables import GroupCosts, GroupTable
 from interfere.policy.costs.job_classes import JobKeys
@@ -28,89 +27,46 @@ from interfere.policy.solve.decision_problem import DecisionProblem, Host
 from interfere.policy.solve.hosts import HostClass, host_classes
 from interfere.policy.solve.listing import LISTING_UNITS, GroupList, list_groups
 from interfere.policy.solve.patterns import JobKinds, PatternBuilder, is_linear, use_patterns
-from interfere.records import Job, LevelKind
+from interfere.records import LevelKind
 from interfere.records.cluster import DEFAULT_SEATS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupColumns:
-    """The groups of m jobs that may start on one host, as columns: members, whether allowed, and costs.
-
-    All jobs of the groups take the same number of devices.
-    """
+    """The groups of m jobs that may start on one host, as columns; all jobs of the groups take as many devices."""
 
     block: int
     host: int
     takes: int
     members: Ints  # int64[g, m]
-    allowed: Bools
-    job_cost: Floats  # float64[m + r, g]
-    shared: Floats  # float64[g]: what belongs to no single member; it counts at the highest priority of the members
+    costs: GroupCosts  # of m pending jobs beside r residents
     priority: Ints  # int64 of each class of pending jobs
     resident_priority: tuple[int, ...]  # r
-    largest: Floats
 
     def cost(self, priority: int | None) -> Floats:
-        """float64[g]: what each group costs the jobs of one priority; all jobs where `priority` is None."""
-        m = self.members.shape[1]
+        """float64[g]: what each group costs the jobs of one priority; all jobs where `priority` is None.
+
+        What belongs to no single member counts at the highest priority of the members.
+        """
+        m, job_cost = self.members.shape[1], self.costs.cost
         if priority is None:
-            return np.asarray(self.job_cost.sum(axis=0) + self.shared)
+            return np.asarray(job_cost.sum(axis=0) + self.costs.shared)
         of_jobs = self.priority[self.members.T]
-        total = np.where(of_jobs == priority, self.job_cost[:m], 0.0).sum(axis=0)
-        for cost, of in zip(self.job_cost[m:], self.resident_priority, strict=True):
+        total = np.where(of_jobs == priority, job_cost[:m], 0.0).sum(axis=0)
+        for cost, of in zip(job_cost[m:], self.resident_priority, strict=True):
             total += cost if of == priority else 0.0
         highest = np.maximum(of_jobs.max(axis=0), max(self.resident_priority, default=int(self.priority.min())))
-        return np.asarray(total + np.where(highest == priority, self.shared, 0.0))
+        return np.asarray(total + np.where(highest == priority, self.costs.shared, 0.0))
 
 
-def jobs_alone(candidates: Candidates, name: DeviceClass, *, block: int, host: int) -> GroupColumns:
-    """The columns of each class of jobs alone on an empty device of a class."""
-    solo = candidates.solo_cost[name]
-    at = np.flatnonzero(np.isfinite(solo))
-    return GroupColumns(
-        block=block,
-        host=host,
-        takes=candidates.size,
-        members=at[:, None],
-        allowed=np.ones(len(at), dtype=bool),
-        job_cost=solo[at][None, :],
-        shared=np.zeros(len(at)),
-        priority=np.array([job.priority for job in candidates.pending], dtype=np.int64),
-        resident_priority=(),
-        largest=solo[at],
-    )
-
-
-def groups_on_host(
-    candidates: Candidates,
-    members: Ints,
-    costs: GroupCosts,
-    table: GroupTable,
-    residents: Sequence[int],
-    *,
-    block: int,
-    host: int,
-    takes: int,
-) -> GroupColumns:
-    """Return the columns of the groups that no rule forbids.
-
-    `residents` holds the indices of the host's residents in the table. `residents`: their places among the residents of
-    the table.
-    """
-    keep: Bools | slice = slice(None) if costs.allowed.all() else costs.allowed
-    k = len(candidates.pending)
-    priority = np.array([job.priority for job in table.members], dtype=np.int64)
-    return GroupColumns(
-        block=block,
-        host=host,
-        takes=takes,
-        members=members[keep],
-        allowed=costs.allowed[keep],
-        job_cost=costs.cost[:, keep],
-        shared=costs.shared[keep],
-        priority=priority[:k],
-        resident_priority=tuple(priority[[k + place for place in residents]].tolist()),
-        largest=costs.largest[keep],
+def _alone(solo_cost: Floats) -> GroupCosts:
+    """The costs of jobs alone on an empty device."""
+    return GroupCosts(
+        slowdown=np.ones((1, len(solo_cost))),
+        cost=solo_cost[None, :],
+        shared=np.zeros(len(solo_cost)),
+        largest=solo_cost,
+        allowed=np.ones(len(solo_cost), dtype=bool),
     )
 
 
@@ -130,14 +86,16 @@ class _Builder:
     def __init__(self, context: PlanningContext, *, by_start_weight: bool) -> None:
         self._context = context
         sizes = sorted({job.gpus for job in context.snapshot.pending})
-        self.candidates = tuple(find_candidates(context, size, by_start_weight=by_start_weight) for size in sizes)
+        self._keys = JobKeys(context.snapshot, context.custom_objective, context.custom_rules)
+        self._host_classes = [host_classes(context, size, self._keys) for size in sizes]
+        self.candidates = tuple(
+            find_candidates(context, size, hosts, self._keys, by_start_weight=by_start_weight)
+            for size, hosts in zip(sizes, self._host_classes, strict=True)
+        )
         counts = [len(each.job_classes) for each in self.candidates]
         self.first_class = np.concatenate([[0], np.cumsum(counts)])[:-1].tolist()
         self.pending = [job for each in self.candidates for job in each.pending]
-        keys = JobKeys(context.snapshot, context.custom_objective, context.custom_rules)
-        self._host_classes = [host_classes(context, size, keys) for size in sizes]
         self._empty = tuple(dict.fromkeys(name for each in self.candidates for name in each.empty_devices))
-        self.tables: dict[tuple[int, DeviceClass], GroupTable] = {}
         self.hosts: list[Host] = [Host(device_class=name) for name in self._empty]
         self.supply = [max(len(each.empty_devices.get(name, ())) for each in self.candidates) for name in self._empty]
         self.cutoffs: list[Cutoff] = []
@@ -186,7 +144,7 @@ class _Builder:
             members=members,
             host=self._stacked(parts, WAITS, lambda part: np.full(len(part.members), part.host)).astype(np.int64),
             takes=self._stacked(parts, 0, lambda part: np.full(len(part.members), part.takes)).astype(np.int64),
-            allowed=self._stacked(parts, True, lambda part: part.allowed).astype(bool),
+            allowed=np.ones(c, dtype=bool),
             cutoffs=tuple(self.cutoffs),
             patterns=patterns,
         )
@@ -224,7 +182,6 @@ class _Builder:
             candidates=self.candidates,
             first_class=tuple(self.first_class),
             hosts=tuple(self.hosts),
-            tables=self.tables,
             problem=problem,
             block_of_class=blocks.astype(np.int64),
             waiting=tuple((LevelKind.WAITING_WEIGHT, p) for p in waiting),
@@ -232,7 +189,7 @@ class _Builder:
             costs=tuple((LevelKind.COST, group) for group in groups),
             cost_levels=cost_levels,
             total_cost=cost_levels[0] if len(groups) == 1 else self._cost_level(parts, problem, None),
-            largest=np.concatenate([np.full(k, -np.inf), *(part.largest for part in parts)]),
+            largest=np.concatenate([np.full(k, -np.inf), *(part.costs.largest for part in parts)]),
             floor=resident_floor(context),
             is_min_max=context.objective.is_min_max,
         )
@@ -253,8 +210,7 @@ class _Builder:
         bounds = []
         for cut, block in zip(self.cutoffs, self._block_of_cut, strict=True):
             host, candidates = self.hosts[cut.host], self.candidates[block]
-            table = self.tables[candidates.size, host.device_class]
-            alone, pair = table.least_costs(host.residents, priority)
+            alone, pair = candidates.tables[host.device_class].least_costs(host.residents, priority)
             classes = self.first_class[block] + np.arange(len(candidates.pending), dtype=np.int64)
             bounds.append(PairBound(classes=classes, alone=alone, pair=pair))
         return tuple(bounds)
@@ -262,117 +218,90 @@ class _Builder:
     # --- the groups of one size of jobs -----------------------------------------------------------------------------
 
     def _parts(self, block: int) -> Iterator[GroupColumns]:
-        candidates = self.candidates[block]
-        context = context_of_size(self._context, candidates.size)
-        hosts_of: dict[DeviceClass, list[HostClass]] = {name: [] for name in candidates.empty_devices}
+        candidates, total = self.candidates[block], int(self.candidates[block].counts.sum())
+        hosts_of: dict[DeviceClass, list[HostClass]] = {name: [] for name in candidates.tables}
         for each in self._host_classes[block]:
-            hosts_of.setdefault(each.device_class, []).append(each)
-        keys = JobKeys(context.snapshot, context.custom_objective, context.custom_rules)
-        for name, on_class in hosts_of.items():
-            residents: dict[object, int] = {}  # key of a resident -> its place in the table
-            people: list[Job] = []
-            for host in on_class:
-                for job in host.residents:
-                    if keys.of(job) not in residents:
-                        residents[keys.of(job)] = len(people)
-                        people.append(job)
-            table = GroupTable(
-                candidates.pending,
-                people,
-                name,
-                context,
-                empty_pairs=candidates.pair_tables.get(name),
-            )
-            self.tables[candidates.size, name] = table
-            rooms = [each.room for each in on_class]
+            hosts_of[each.device_class].append(each)
+        for name, table in candidates.tables.items():
+            rooms = [host.room for host in hosts_of[name]]
             rooms += [name.seats] if name in candidates.empty_devices else []
-            if self._patterns is not None:
-                yield from self._patterns_on(block, table, people, on_class, residents, max(rooms))
-                continue
-            groups = self._listed(candidates, table, max(rooms))
+            groups = self._listed(block, table, max(rooms))
             if name in candidates.empty_devices:
-                yield from self._on_empty(block, table, groups)
-            for host in on_class:
-                self._add_host(host, table, [residents[keys.of(job)] for job in host.residents])
-                yield from self._beside(block, table, groups, len(self.hosts) - 1)
+                at, host = np.flatnonzero(np.isfinite(table.solo_cost)), self._empty.index(name)
+                yield self._columns(block, table, host, at[:, None], _alone(table.solo_cost[at]), ())
+                yield from self._on_host(block, table, groups, host, (), min(name.seats, total))
+            place_of = {self._keys.of(job): k for k, job in enumerate(table.residents)}
+            for places in hosts_of[name]:
+                residents = tuple(place_of[self._keys.of(job)] for job in places.residents)
+                self.hosts.append(Host(device_class=name, places=places, table=table, residents=residents))
+                self.supply.append(len(places.places))
+                room = min(places.room, total)
+                yield from self._on_host(block, table, groups, len(self.hosts) - 1, residents, room)
 
-    def _add_host(self, host: HostClass, table: GroupTable, residents: Sequence[int]) -> None:
-        """The row of supply of a host class; `residents`: their places in the table."""
-        places = tuple(residents)
-        self.hosts.append(Host(device_class=host.device_class, places=host, table=table, residents=places))
-        self.supply.append(len(host.places))
+    def _columns(
+        self, block: int, table: GroupTable, host: int, members: Ints, costs: GroupCosts, residents: Sequence[int]
+    ) -> GroupColumns:
+        """The columns of the groups that no rule forbids. `residents`: places of the host's in those of the table."""
+        candidates = self.candidates[block]
+        if not costs.allowed.all():
+            members, costs = members[costs.allowed], costs.among(costs.allowed)
+        return GroupColumns(
+            block=block,
+            host=host,
+            takes=1 if residents else candidates.size,
+            members=members,
+            costs=costs,
+            priority=np.array([job.priority for job in candidates.pending], dtype=np.int64),
+            resident_priority=tuple(table.residents[place].priority for place in residents),
+        )
 
-    def _patterns_on(
-        self,
-        block: int,
-        table: GroupTable,
-        people: Sequence[Job],
-        on_class: Sequence[HostClass],
-        residents: Mapping[object, int],
-        largest: int,
-    ) -> Iterator[GroupColumns]:
-        """Groups on one device class as patterns; jobs alone on empty devices as columns."""
-        candidates, kinds, name = self.candidates[block], self._kinds[block], table.device_class
-        assert self._patterns is not None
-        keys = JobKeys(self._context.snapshot, self._context.custom_objective, self._context.custom_rules)
-        of_kinds = GroupTable(kinds.jobs, people, name, table.context)
-        self._patterns.begin_domain(kinds, of_kinds, table, largest, self.first_class[block])
-        total = int(candidates.counts.sum())
-        if name in candidates.empty_devices:
-            host, room = self._empty.index(name), min(name.seats, total)
-            yield jobs_alone(candidates, name, block=block, host=host)
-            self._patterns.add(kinds, of_kinds, residents=(), host=host, takes=candidates.size, room=room)
-        for each in on_class:
-            places = [residents[keys.of(job)] for job in each.residents]
-            self._add_host(each, table, places)
-            room, host = min(each.room, total), len(self.hosts) - 1
-            self._patterns.add(kinds, of_kinds, residents=places, host=host, takes=1, room=room)
-
-    def _listed(self, candidates: Candidates, table: GroupTable, largest: int) -> GroupList:
-        k = len(candidates.pending)
-        demand = candidates.counts
+    def _listed(self, block: int, table: GroupTable, largest: int) -> GroupList | None:
+        """The groups of pending jobs that may share a device of a class; None where they are patterns of kinds."""
+        candidates = self.candidates[block]
+        k, demand = len(candidates.pending), candidates.counts
+        largest = min(largest, int(demand.sum()))
+        if self._patterns is not None:
+            self._patterns.begin_domain(self._kinds[block], table, largest, self.first_class[block])
+            return None
 
         def cost(groups: Ints) -> Floats:
             return np.asarray(table.evaluate(groups, pairs_allowed=True).cost.sum(axis=0))
 
-        largest = min(largest, int(demand.sum()))
         allowed = table.pair_allowed[:k, :k] if largest > 1 else np.ones((k, k), dtype=bool)
         most = MAX_LISTED_JOBS // largest
         return list_groups(demand, allowed, largest, most, table.is_possible, cost, self._budget)
 
-    def _on_empty(self, block: int, table: GroupTable, groups: GroupList) -> Iterator[GroupColumns]:
-        candidates, name = self.candidates[block], table.device_class
-        host = self._empty.index(name)
-        yield jobs_alone(candidates, name, block=block, host=host)
-        self._cut(block, host, candidates.size, groups.listed_size, min(name.seats, int(candidates.counts.sum())))
-        for members in groups.up_to(name.seats)[1:]:
-            self._budget.spend(LISTING_UNITS * members.size * members.shape[1])
-            costs = table.evaluate(members, pairs_allowed=True)
-            self._columns_left -= len(members)
-            takes = candidates.size
-            yield groups_on_host(candidates, members, costs, table, (), block=block, host=host, takes=takes)
-
-    def _beside(self, block: int, table: GroupTable, groups: GroupList, host: int) -> Iterator[GroupColumns]:
-        candidates, here = self.candidates[block], self.hosts[host]
-        assert here.places is not None
-        joins = table.may_join(here.residents)
-        room = min(here.places.room, int(candidates.counts.sum()))
-        listed = groups.listed_size
+    def _on_host(
+        self,
+        block: int,
+        table: GroupTable,
+        groups: GroupList | None,
+        host: int,
+        residents: Sequence[int],
+        room: int,
+    ) -> Iterator[GroupColumns]:
+        """Groups of two or more jobs on a host, its residents counted; more jobs than one beside residents only while
+        the budget lasts."""
+        takes = 1 if residents else self.candidates[block].size
+        if groups is None:
+            assert self._patterns is not None
+            self._patterns.add(residents=residents, host=host, takes=takes, room=room)
+            return
+        joins, listed = table.may_join(residents), groups.listed_size
         for size, every in enumerate(groups.up_to(room), start=1):
-            members = every[np.all(joins[every], axis=1)]
-            if size > 1 and (len(members) > self._columns_left or self._budget.expired):
+            if size + len(residents) < 2:
+                continue
+            members = every[np.all(joins[every], axis=1)] if residents else every
+            if residents and size > 1 and (len(members) > self._columns_left or self._budget.expired):
                 listed = min(listed, size - 1)
                 break
-            self._budget.spend(LISTING_UNITS * members.size * (size + len(here.residents)))
-            costs = table.evaluate(members, here.residents, pairs_allowed=True)
+            self._budget.spend(LISTING_UNITS * members.size * (size + len(residents)))
+            costs = table.evaluate(members, residents, pairs_allowed=True)
             self._columns_left -= len(members)
-            yield groups_on_host(candidates, members, costs, table, here.residents, block=block, host=host, takes=1)
-        self._cut(block, host, 1, listed, room)
-
-    def _cut(self, block: int, host: int, takes: int, listed: int, largest: int) -> None:
-        if listed < largest:
+            yield self._columns(block, table, host, members, costs, residents)
+        if listed < room:
             self._block_of_cut.append(block)
-            self.cutoffs.append(Cutoff(host=host, takes=takes, listed_size=listed, largest_size=largest))
+            self.cutoffs.append(Cutoff(host=host, takes=takes, listed_size=listed, largest_size=room))
 
 
 def _least_sum(problem: PlacementProblem, cost: Floats, bounds: Sequence[PairBound]) -> float:

@@ -52,7 +52,6 @@ class DecisionProblem:
     candidates: tuple[Candidates, ...]  # of each size of jobs
     first_class: tuple[int, ...]  # of the classes of all sizes, the first of each
     hosts: tuple[Host, ...]
-    tables: dict[tuple[int, DeviceClass], GroupTable]
     problem: PlacementProblem
     block_of_class: Ints  # int64[k]: the size of jobs of each class, as a place in `candidates`
     waiting: tuple[tuple[LevelKind, int], ...]
@@ -105,7 +104,7 @@ class DecisionProblem:
     def table_of(self, column: int) -> GroupTable:
         """The table that a column's group was priced with."""
         host = self.hosts[int(self.problem.host[column])]
-        return host.table or self.tables[self.candidates[self._block_of(column)].size, host.device_class]
+        return host.table or self.candidates[self._block_of(column)].tables[host.device_class]
 
     def slowdowns_of(self, column: int) -> tuple[float, ...]:
         """The predicted median slowdown of each member of a column's group, residents last."""

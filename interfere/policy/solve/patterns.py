@@ -81,13 +81,13 @@ class PatternBuilder:
     _parts: list[_PatternPart] = field(default_factory=list)
     _lines: list[tuple[int, Floats, Floats]] = field(default_factory=list)  # of each domain: first class, base, slope
     _groups: tuple[Ints, ...] = ()
+    _domain: tuple[JobKinds, GroupTable] | None = None  # the kinds on the present device class, and their table
 
-    def begin_domain(
-        self, kinds: JobKinds, table: GroupTable, class_table: GroupTable, largest: int, first_class: int
-    ) -> None:
-        """List the groups of kinds on one device class. `table`: of the kinds; `class_table`: of the job classes."""
+    def begin_domain(self, kinds: JobKinds, of_classes: GroupTable, largest: int, first_class: int) -> None:
+        """List the groups of kinds on one device class. `of_classes`: the table of the job classes."""
         k = len(kinds.jobs)
-        largest = min(largest, int(kinds.demand.sum()))
+        table = GroupTable(kinds.jobs, of_classes.residents, of_classes.device_class, of_classes.context)
+        self._domain = kinds, table
         listed = list_groups(
             kinds.demand,
             table.pair_allowed[:k, :k],
@@ -98,15 +98,14 @@ class PatternBuilder:
         )
         assert listed.listed_size == largest, "the caller counts the groups first"
         self._groups = listed.of_size
-        self._lines.append((first_class, *class_table.costs_by_excess()))
+        self._lines.append((first_class, *of_classes.costs_by_excess()))
 
-    def add(
-        self, kinds: JobKinds, table: GroupTable, *, residents: Sequence[int], host: int, takes: int, room: int
-    ) -> None:
+    def add(self, *, residents: Sequence[int], host: int, takes: int, room: int) -> None:
         """Add the patterns of a host: groups that, with its residents, have two or more jobs."""
-        k = len(kinds.jobs)
+        assert self._domain is not None
+        kinds, table = self._domain
         joins = table.may_join(residents)
-        priority = tuple(table.jobs.jobs[k + place].priority for place in residents)
+        priority = tuple(table.residents[place].priority for place in residents)
         for every in self._groups[:room]:
             members = every[np.all(joins[every], axis=1)]
             size = members.shape[1]
