@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.costs.objectives import Objective, objective_of, relative_times
-from interfere.policy.device_class import DeviceClass, DeviceClassMembers, group_devices, with_seats
+from interfere.policy.device_class import DeviceClass, DeviceClassMembers, device_facts, group_devices, with_seats
 from interfere.policy.rules.custom import SharingRule
 from interfere.policy.rules.memory import memory_demand
 from interfere.policy.rules.runtime import opening_times
@@ -200,20 +200,7 @@ class PlanningContext:
         known = self._class_of_device.get(id(device))
         if known is not None and known[0] is device:
             return known[1]
-        key = (
-            device.type,
-            device.mode,
-            device.pool,
-            device.memory_bytes if device.memory_bytes >= 0 else -1.0,
-            device.oversubscription_ratio,
-            device.granule_bytes if device.granule_bytes >= 0 else -1.0,
-            device.host_reserve_bytes if device.host_reserve_bytes >= 0 else -1.0,
-            device.price_per_hour if device.price_per_hour >= 0 else -1.0,
-            device.power_w if device.power_w >= 0 else -1.0,
-            device.windows,
-            self.now_s if device.windows else 0.0,
-            device.seats,
-        )
+        key = (*device_facts(device), device.windows, self.now_s if device.windows else 0.0)
         device_class = self._classes.get(key)
         if device_class is None:
             device_class = DeviceClass.of(device, self.now_s)

@@ -51,6 +51,22 @@ class DeviceClass:
         return self.pool or self.type
 
 
+def device_facts(device: Device) -> tuple[object, ...]:
+    """Return what a device class depends on, windows aside; -1 for a number that the device does not state."""
+    return (
+        device.type,
+        device.mode,
+        device.pool,
+        device.memory_bytes if device.memory_bytes >= 0 else -1.0,
+        device.oversubscription_ratio,
+        device.granule_bytes if device.granule_bytes >= 0 else -1.0,
+        device.host_reserve_bytes if device.host_reserve_bytes >= 0 else -1.0,
+        device.price_per_hour if device.price_per_hour >= 0 else -1.0,
+        device.power_w if device.power_w >= 0 else -1.0,
+        device.seats,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceClassMembers:
     """Devices of one class with the same availability windows, hence interchangeable at every later time too."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from interfere.policy.costs.company_lengths import company_lengths
 from interfere.policy.costs.job_classes import JobKeys
+from interfere.policy.device_class import device_facts
 from interfere.policy.rules.custom import SharingRule
 from interfere.policy.rules.runtime import start_weights
 from interfere.records import Snapshot
@@ -41,18 +42,7 @@ def problem_size(
     for device in snapshot.devices:
         if len(device.residents) > 1:
             continue
-        kind = (
-            device.type,
-            device.mode,
-            device.pool,
-            str(device.memory_bytes),
-            device.oversubscription_ratio,
-            str(device.granule_bytes),
-            str(device.host_reserve_bytes),
-            str(device.price_per_hour),
-            str(device.power_w),
-            device.seats,
-        )
+        kind = device_facts(device)
         if not device.residents:
             empty.setdefault(kind, set()).add(device.windows)
         else:

@@ -29,14 +29,8 @@ def validate_snapshot(snapshot: Snapshot, custom_objective: Objective | None = N
     """
     violations: list[Violation] = []
     if not snapshot.devices:
-        violations.append(
-            Violation(
-                field="devices",
-                what="must not be empty",
-                value="[]",
-                remedy="send the devices of the scope, busy ones too",
-            )
-        )
+        remedy = "send the devices of the scope, busy ones too"
+        violations.append(Violation(field="devices", what="must not be empty", value="[]", remedy=remedy))
     if len({device.id for device in snapshot.devices}) < len(snapshot.devices):
         violations += _repeated_ids((f"devices[{k}].id", device.id) for k, device in enumerate(snapshot.devices))
     violations += _objective_violations(snapshot, custom_objective)
@@ -65,6 +59,11 @@ def validate_clock(snapshot: Snapshot, ledger: ScopeLedger) -> list[Violation]:
         what = f"jumps by more than 30 days: scope {snapshot.scope!r} was at {ledger.now_s!r}"
         remedy = f"{remedy}; {reset}"
     return [Violation(field="now_s", what=what, value=repr(snapshot.now_s), remedy=remedy)] if what else []
+
+
+def _absent(field: str, needed: str, remedy: str) -> Violation:
+    """Return the violation by a field that is not sent. `needed`: beside or by what it is needed."""
+    return Violation(field=field, what=f"is needed {needed}", value="absent", remedy=remedy)
 
 
 def _lacks_any(names: Iterable[str], job: Job) -> bool:
@@ -112,39 +111,24 @@ def _objective_violations(snapshot: Snapshot, custom_objective: Objective | None
     else:
         name, objective = snapshot.objective_name or "of the caller", custom_objective
     violations: list[Violation] = []
-    required_fields = objective.required_fields
+    required_fields, needed = objective.required_fields, f"by the objective {name}"
     if objective.soft_cap_price and math.isnan(snapshot.limits.slowdown.soft_cap):
-        violations.append(
-            Violation(
-                field="limits.soft_cap",
-                what=f"is needed by the objective {name}",
-                value="absent",
-                remedy="send the slowdown that few pairs should pass, or take another objective",
-            )
-        )
+        remedy = "send the slowdown that few pairs should pass, or take another objective"
+        violations.append(_absent("limits.soft_cap", needed, remedy))
     prices = {"price_per_hour": objective.money_price, "power_w": objective.energy_price}
-    priced = [field for field, price in prices.items() if price]
     violations += [
-        Violation(
-            field=f"devices[{k}].{field}",
-            what=f"is needed by the objective {name}",
-            value="absent",
-            remedy="send it for every device, or take another objective",
-        )
-        for field in priced
+        _absent(f"devices[{k}].{field}", needed, "send it for every device, or take another objective")
+        for field in (field for field, price in prices.items() if price)
         for k, device in enumerate(snapshot.devices)
         if math.isnan(getattr(device, field))
     ]
     violations += [
-        Violation(
-            field=f"{path}.{required_field}",
-            what=f"is needed by the objective {name}",
-            value="absent",
-            remedy=f"{REQUIRED_FIELD_REMEDIES.get(required_field, 'send it')}, or take another objective",
+        _absent(
+            f"{path}.{field}", needed, f"{REQUIRED_FIELD_REMEDIES.get(field, 'send it')}, or take another objective"
         )
         for path, job in (jobs_where(partial(_lacks_any, required_fields), snapshot) if required_fields else ())
-        for required_field in required_fields
-        if math.isnan(getattr(job, required_field))
+        for field in required_fields
+        if math.isnan(getattr(job, field))
     ]
     if "attained_s" in required_fields:
         violations += [
@@ -160,20 +144,17 @@ def _objective_violations(snapshot: Snapshot, custom_objective: Objective | None
 
 
 def _min_max_term_violations(snapshot: Snapshot) -> list[Violation]:
+    summable = ", ".join(kind for kind, objective in OBJECTIVES.items() if not objective.is_min_max)
     return [
         Violation(
             field=f"objective_terms[{k}].kind",
             what="is the largest cost of a job, which cannot be added to others",
             value=term.kind,
-            remedy=f"one of {_summable_objectives()}, or use it alone",
+            remedy=f"one of {summable}, or use it alone",
         )
         for k, term in enumerate(snapshot.objective_terms)
         if OBJECTIVES[term.kind].is_min_max
     ]
-
-
-def _summable_objectives() -> str:
-    return ", ".join(kind for kind, objective in OBJECTIVES.items() if not objective.is_min_max)
 
 
 def _missing_clock_violations(snapshot: Snapshot) -> list[Violation]:
@@ -181,27 +162,17 @@ def _missing_clock_violations(snapshot: Snapshot) -> list[Violation]:
     residents = [job for device in snapshot.devices for job in device.residents]
     has_deadlines = bool([job for job in (*snapshot.pending, *residents) if job.deadline_s >= 0])  # none is negative
     timed = list(jobs_where(lambda job: job.deadline_s >= 0, snapshot)) if has_deadlines else []
+    remedy = f"{REQUIRED_FIELD_REMEDIES['remaining_s']}, or leave the deadline out"
     violations = [
-        Violation(
-            field=f"{path}.remaining_s",
-            what="is needed beside deadline_s",
-            value="absent",
-            remedy=f"{REQUIRED_FIELD_REMEDIES['remaining_s']}, or leave the deadline out",
-        )
+        _absent(f"{path}.remaining_s", "beside deadline_s", remedy)
         for path, job in timed
         if math.isnan(job.remaining_s)
     ]
     timed_fields = [f"{path}.deadline_s" for path, _ in timed]
     timed_fields += [f"devices[{k}].windows" for k, device in enumerate(snapshot.devices) if device.windows]
     if timed_fields and math.isnan(snapshot.now_s):
-        violations.append(
-            Violation(
-                field="now_s",
-                what=f"is needed beside {timed_fields[0]}",
-                value="absent",
-                remedy="send your clock with Match, or leave deadlines and windows out",
-            )
-        )
+        remedy = "send your clock with Match, or leave deadlines and windows out"
+        violations.append(_absent("now_s", f"beside {timed_fields[0]}", remedy))
     return violations
 
 

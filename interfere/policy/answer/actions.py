@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from interfere.policy.answer.starts import gang_device_ids, start_alone
+from interfere.policy.answer.starts import start_alone, start_shared
 from interfere.policy.answer.waiting import WaitingRules
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import Candidates
@@ -17,12 +17,9 @@ from interfere.policy.solve.starts import StartGroup
 from interfere.records import (
     NAN,
     Action,
-    ActionKind,
     Job,
-    Pairing,
     Refusal,
     Rule,
-    RuleKind,
 )
 
 MAX_REFUSALS = 100  # refused pairs listed in full; the rest are counted
@@ -86,36 +83,20 @@ class AnswerBuilder:
         slowdowns = decision.slowdowns_of(group.column)
         # Residents come before jobs that start too: the first partner is the resident that the job joins.
         others = sorted((k for k in range(len(members)) if k != place), key=lambda k: k < len(group.jobs))
-        partner, several = members[others[0]], len(others) > 1
-        if several:
-            lower, upper = decision.interval_of(group.column, place)
+        if len(others) > 1:
+            interval, pair = decision.interval_of(group.column, place), None
         else:
-            _, lower, upper = self._in_pairs.get((job.id, partner.id), (NAN, NAN, NAN))
-        rule = Rule(
-            kind=RuleKind.LEAST_COST,
-            job_id=job.id,
-            partner_id=partner.id,
-            partner_workload=partner.workload,
-            slowdown=slowdowns[place],
-            partner_slowdown=slowdowns[others[0]],
-        )
-        pair = None if several else decision.pair_of(group.column)
-        return Action(
-            kind=ActionKind.START_SHARED,
-            job_id=job.id,
-            device_id=group.devices[0].id,
-            device_ids=gang_device_ids(group.devices),
-            partner_id=partner.id,
-            slowdown=slowdowns[place],
-            slowdown_lower=lower,
-            slowdown_upper=upper,
-            partner_slowdown=slowdowns[others[0]],
-            partner_ids=tuple(members[k].id for k in others) if several else (),
-            partner_slowdowns=tuple(slowdowns[k] for k in others) if several else (),
+            known = self._in_pairs.get((job.id, members[others[0]].id))
+            interval, pair = (known.lower, known.upper) if known else (NAN, NAN), decision.pair_of(group.column)
+        return start_shared(
+            job,
+            group.devices,
+            [members[k] for k in others],
+            slowdowns[place],
+            [slowdowns[k] for k in others],
             cost=float(decision.total_cost.cost[group.column]),
+            interval=interval,
             mode=pair[0].mode(*pair[1:]) if pair is not None and pair[0].modes else "",
-            reason=render(rule),
-            rule=rule,
         )
 
     def _slowdowns_in_pairs(self) -> dict[tuple[str, str], PairSlowdown]:
@@ -129,20 +110,7 @@ class AnswerBuilder:
                 pairs += [(one, other), (other, one)]
         return predicted_pairs(asked, self._context)
 
-    # --- pairs and refusals -----------------------------------------------------------------------------------------
-
-    def pairings(self) -> tuple[Pairing, ...]:
-        """Return the groups of two that will share devices."""
-        return tuple(
-            Pairing(
-                job_id=group.jobs[0].id,
-                partner_id=group.members[1].id,
-                device_id=group.devices[0].id,
-                weight=float(self._decision.total_cost.cost[group.column]),
-            )
-            for group in self._groups
-            if len(group.members) == 2
-        )
+    # --- refusals -----------------------------------------------------------------------------------------
 
     def refusals(self) -> tuple[tuple[Refusal, ...], int]:
         """Return up to `MAX_REFUSALS` forbidden pairs, waiting jobs first, and the number of all forbidden pairs."""

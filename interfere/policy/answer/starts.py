@@ -8,7 +8,7 @@ from interfere.policy.rules.predictability import unprofiled_rule
 from interfere.policy.rules.slowdown_caps import latency_rule
 from interfere.policy.rules.text import render
 from interfere.records import NAN, Action, ActionKind, Device, Job, Pairing, Rule, RuleKind
-from interfere.sharing_modes import DEFAULT_MODE
+from interfere.sharing_modes import DEFAULT_MODE, OptionalSharingMode
 
 
 def start_alone(
@@ -64,13 +64,29 @@ def start_beside(
     cost += job_objective_cost(partner, partner_slowdown, device_type, context)
     if partner.id in context.residents:
         cost -= job_objective_cost(partner, 1.0, device_type, context)
+    return start_shared(job, devices, [partner], slowdown, [partner_slowdown], cost=cost, interval=interval)
+
+
+def start_shared(
+    job: Job,
+    devices: Sequence[Device],
+    partners: Sequence[Job],
+    slowdown: float,
+    partner_slowdowns: Sequence[float],
+    *,
+    cost: float,
+    interval: tuple[float, float],
+    mode: OptionalSharingMode = "",
+) -> Action:
+    """Return the action that starts a job beside partners, a resident first; `cost`: of the group."""
+    partner, several = partners[0], len(partners) > 1
     rule = Rule(
         kind=RuleKind.LEAST_COST,
         job_id=job.id,
         partner_id=partner.id,
         partner_workload=partner.workload,
         slowdown=slowdown,
-        partner_slowdown=partner_slowdown,
+        partner_slowdown=partner_slowdowns[0],
     )
     return Action(
         kind=ActionKind.START_SHARED,
@@ -81,8 +97,11 @@ def start_beside(
         slowdown=slowdown,
         slowdown_lower=interval[0],
         slowdown_upper=interval[1],
-        partner_slowdown=partner_slowdown,
+        partner_slowdown=partner_slowdowns[0],
+        partner_ids=tuple(other.id for other in partners) if several else (),
+        partner_slowdowns=tuple(partner_slowdowns) if several else (),
         cost=cost,
+        mode=mode,
         reason=render(rule),
         rule=rule,
     )

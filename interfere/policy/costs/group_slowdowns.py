@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from interfere.policy.context import PlanningContext
 from interfere.policy.rules.jobs_on_class import JobsOnClass
 from interfere.policy.rules.pair_rules import Group
-from interfere.policy.rules.runtime import pair_end_s
+from interfere.policy.rules.runtime import pair_ends_s
 from interfere.predict.groups import (
     MAX_COPIES,
     CopyShares,
@@ -223,8 +223,7 @@ class GroupSlowdowns:
         if len(group) == 1:
             return [alone_s[group[0]]]
         if len(group) == 2:
-            (own_s, other_s), (own, other) = (alone_s[member] for member in group), self.of_groups(group)
-            return [pair_end_s(own_s, other_s, own, other), pair_end_s(other_s, own_s, other, own)]
+            return pair_ends_s(*(alone_s[member] for member in group), *self.of_groups(group))
         left_s = np.stack(np.broadcast_arrays(*(alone_s[member] for member in group)))
         present, end_s, now_s = np.ones(left_s.shape, dtype=bool), np.empty(left_s.shape), np.zeros(left_s.shape[1:])
         for count in range(len(group), 0, -1):

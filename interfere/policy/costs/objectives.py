@@ -9,7 +9,7 @@ Law: a job's cost never falls as its slowdown rises. Pure arrays; no matching he
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -36,8 +36,16 @@ class Aggregate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedObjective:
+    """What the end of a job costs in a plan over time; a deadline that is missed comes before all ends."""
+
+    rate: Callable[[Floats, Floats], Floats]  # (weight, own time in seconds) -> what one second more costs each job
+    from_submission: bool = True  # whether time counts from the submission of a job; else from now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """One objective: two coefficients a job, how costs are aggregated, and prices of two kinds of events."""
+    """One objective: two coefficients a job, how costs are aggregated, prices of events, and what ends are worth."""
 
     constant: Coefficient  # what a job costs whatever its stretch
     rate: Coefficient  # what one more unit of stretch costs
@@ -47,6 +55,7 @@ class Objective:
     deadline_miss_price: float = 0.0  # of a job that misses its deadline, times its weight and the probability of that
     counts_ends: bool = False  # whether a job costs its end, with smaller slowdowns once others of its group have ended
     by_priority: bool = False  # whether costs of jobs of higher priority come before all others
+    planned: "PlannedObjective | None" = None  # what ends cost in a plan over time; None: this moment alone counts
     money_price: float = 0.0  # of one unit of money that occupied devices cost
     energy_price: float = 0.0  # of one joule that occupied devices take
 
@@ -105,13 +114,19 @@ def _time_lost_weight(jobs: Sequence[Job]) -> Floats:
 
 # f_i(x) = w_i (x - 1), w the `weights`: time lost to sharing and to a slower device, in units of the job's own time.
 WEIGHTED_EXCESS = Objective(constant=_negative(weights), rate=weights, by_priority=True)
+# The same at one moment. Over time it divides by the square root of a job's own time: half way between completion time,
+# in which long jobs count most, and ρ (time ÷ own time), in which short ones do.
+AUTO = replace(WEIGHTED_EXCESS, planned=PlannedObjective(rate=lambda weight, own_s: weight / np.sqrt(own_s)))
 # f_i(x) = x: every job counts the same, whatever its weight.
 TOTAL_SLOWDOWN = Objective(constant=_zero, rate=_one)
+ENDS_FROM_NOW = PlannedObjective(rate=lambda weight, _: np.ones_like(weight), from_submission=False)
 # f_i(x) = r_i x with remaining seconds r: when each job that runs completes. The plan over time
 # (`interfere.policy.schedule`) prices the jobs that wait.
-COMPLETION_TIME = Objective(constant=_zero, rate=_remaining_s, required_fields=("remaining_s",), counts_ends=True)
+COMPLETION_TIME = Objective(
+    constant=_zero, rate=_remaining_s, required_fields=("remaining_s",), counts_ends=True, planned=ENDS_FROM_NOW
+)
 # max r_i x_i: when the last of the jobs that run completes.
-MAKESPAN = Objective(constant=_zero, rate=_remaining_s, aggregate=Aggregate.MAX, required_fields=("remaining_s",))
+MAKESPAN = replace(COMPLETION_TIME, aggregate=Aggregate.MAX, counts_ends=False)
 # max (e_i + r_i x_i) / (a_i + r_i): time from submission to completion, shared over alone, with seconds e since
 # submission, a of service attained, r remaining. The ρ of Themis (Mahajan et al., NSDI 2020, section 4.1), against a
 # whole device of the job's own rather than 1/n of the cluster.
@@ -120,13 +135,18 @@ FINISH_TIME_FAIRNESS = Objective(
     rate=_remaining_share,
     aggregate=Aggregate.MAX,
     required_fields=("remaining_s", "elapsed_s", "attained_s"),
+    planned=PlannedObjective(rate=lambda _, own_s: 1.0 / own_s),
 )
 # Σ over pairs P(a job of it exceeds the soft cap): how many pairs are expected to; jobs themselves cost nothing. As a
 # term of large weight beside another objective: first the fewest such pairs, then the smallest value of the other.
 PAIRS_PAST_CAP = Objective(constant=_zero, rate=_zero, soft_cap_price=1.0)
 # Σ w_i (P(i misses its deadline) + TIME_LOST_WEIGHT (x_i - 1)): expected misses of the jobs that run, then time lost.
 DEADLINE_MISSES = Objective(
-    constant=_negative(_time_lost_weight), rate=_time_lost_weight, deadline_miss_price=1.0, by_priority=True
+    constant=_negative(_time_lost_weight),
+    rate=_time_lost_weight,
+    deadline_miss_price=1.0,
+    by_priority=True,
+    planned=PlannedObjective(rate=lambda weight, own_s: TIME_LOST_WEIGHT * weight / own_s),
 )
 # Σ over devices that jobs start on, price · time until the last job on it ends: expected money for the remaining work.
 # A pair pays for its device once; beside a resident only the time by which the device is occupied longer counts.
@@ -135,7 +155,7 @@ COST = Objective(constant=_zero, rate=_zero, money_price=1.0, required_fields=("
 ENERGY = Objective(constant=_zero, rate=_zero, energy_price=1.0, required_fields=("remaining_s",))
 
 OBJECTIVES: dict[ObjectiveKind, Objective] = {
-    ObjectiveKind.AUTO: WEIGHTED_EXCESS,  # at one moment; over time `interfere.policy.schedule`
+    ObjectiveKind.AUTO: AUTO,
     ObjectiveKind.WEIGHTED_EXCESS: WEIGHTED_EXCESS,
     ObjectiveKind.TOTAL_SLOWDOWN: TOTAL_SLOWDOWN,
     ObjectiveKind.COMPLETION_TIME: COMPLETION_TIME,

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from interfere.policy.context import PlanningContext
 from interfere.policy.deadlines.admission import CapacityProfile, DeadlineDemand, reserve_earliest, schedule_all
-from interfere.policy.device_class import DeviceClass, DeviceClassMembers
-from interfere.policy.rules.memory import solo_memory_rule
+from interfere.policy.device_class import DeviceClassMembers
+from interfere.policy.rules.jobs_on_class import seconds_alone
 from interfere.policy.rules.runtime import TICK_S, remaining_quantile_s, start_weights
 from interfere.policy.slowdowns import SlowdownOfJob
 from interfere.records import NAN, AcceptedDeadline, Action, Job, Plan, Rule, RuleKind
@@ -86,14 +86,11 @@ def starts_breaking_deadlines(
         on_time = {job.id for job in _schedulable(protected, capacity_after.profiles, demands)}
         late_jobs = [job.id for job in protected if job.id not in on_time]
         if late_jobs:
-            rules[start.job_id] = _held_back_rule(start.job_id, late_jobs[0])
+            kind = RuleKind.ACCEPTED_DEADLINE
+            rules[start.job_id] = Rule(kind=kind, job_id=start.job_id, partner_id=late_jobs[0])
         else:
             capacity, waiting = capacity_after, still_waiting
     return rules
-
-
-def _held_back_rule(job_id: str, late_job: str) -> Rule:
-    return Rule(kind=RuleKind.ACCEPTED_DEADLINE, job_id=job_id, partner_id=late_job)
 
 
 def accept_deadlines(
@@ -163,11 +160,14 @@ class _DeadlineDemands:
     def of(self, job: Job) -> DeadlineDemand:
         """Return the device time that a waiting job needs."""
         if job.id not in self._demand_of:
+            level = 1 - self.context.limits.slowdown.risk
             self._demand_of[job.id] = DeadlineDemand(
                 job_id=job.id,
                 gpus=job.gpus,
                 deadline_s=job.deadline_s + TICK_S,
-                runtime_s=tuple(self._runtime_s(job, members.device_class) for members in self.classes),
+                runtime_s=tuple(
+                    seconds_alone(job, members.device_class, level, self.context) for members in self.classes
+                ),
                 checkpoint_s=job.checkpoint_s if job.preemptible else NAN,
             )
         return self._demand_of[job.id]
@@ -185,14 +185,6 @@ class _DeadlineDemands:
         if job is None or profile is None:
             return False
         return self.end_s(job, self.classes[profile].device_class.type, slowdown) <= job.deadline_s + TICK_S
-
-    def _runtime_s(self, job: Job, device_class: DeviceClass) -> float:
-        """Return the runtime of a job alone on a device class, in seconds; inf where the job may not run there."""
-        is_other_pool = bool(job.pools) and device_class.pool not in job.pools
-        demand = self.context.demand(job, device_class)
-        if is_other_pool or solo_memory_rule(job.id, demand, device_class.memory) is not None:
-            return math.inf
-        return self.end_s(job, device_class.type, 1.0) - self.context.now_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from interfere.policy.context import PlanningContext
 from interfere.policy.device_class import DeviceClassMembers
-from interfere.policy.rules.memory import solo_memory_rule
+from interfere.policy.rules.jobs_on_class import seconds_alone
 from interfere.policy.rules.runtime import TICK_S, remaining_quantile_s
 from interfere.policy.rules.text import render
 from interfere.records import NAN, Action, ActionKind, Job, Rule, RuleKind, Snapshot
@@ -110,12 +110,7 @@ def _earliest_end_s(job: Job, members: DeviceClassMembers, context: PlanningCont
     """Return seconds from now to the end of a job alone on a device of the class; inf where the job cannot finish
     there.
     """
-    device_class = members.device_class
-    if job.pools and device_class.pool not in job.pools:
-        return math.inf
-    if solo_memory_rule(job.id, context.demand(job, device_class), device_class.memory) is not None:
-        return math.inf
-    needed_s = _optimistic_s(job, device_class.type, context)
+    needed_s = seconds_alone(job, members.device_class, context.limits.slowdown.risk, context)
     can_be_checkpointed = job.preemptible and not math.isnan(job.checkpoint_s)
     for from_s, until_s in spans(members.windows):
         start_s = max(context.now_s, from_s)

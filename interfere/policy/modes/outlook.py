@@ -14,7 +14,7 @@ sizes nothing is said.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement, permutations
 from statistics import NormalDist
 
@@ -280,7 +280,7 @@ def _scenarios(
     kept = slowdowns <= caps
     throughput, within = (1 / slowdowns).sum(axis=0), np.where(kept, 1 / slowdowns, 0.0).sum(axis=0)
     with_misses = tuple(
-        _with_miss_probability(each, job, float(1 - np.mean(keeps)))
+        each if np.isnan(job.latency_target_s) else replace(each, miss_probability=float(1 - np.mean(keeps)))
         for each, job, keeps in zip(under, jobs, kept, strict=True)
     )
     outlook = ModeOutlook(
@@ -296,18 +296,4 @@ def _scenarios(
     )
     return ModeScenarios(
         outlook=outlook, throughput=throughput, within_targets=within, keeps_targets=np.all(kept | (caps < 1), axis=0)
-    )
-
-
-def _with_miss_probability(under: JobUnderMode, job: JobToAdvise, probability: float) -> JobUnderMode:
-    if np.isnan(job.latency_target_s):
-        return under
-    return JobUnderMode(
-        workload=under.workload,
-        slowdown=under.slowdown,
-        lower=under.lower,
-        upper=under.upper,
-        source=under.source,
-        miss_probability=probability,
-        slice_type=under.slice_type,
     )

@@ -1,5 +1,6 @@
 """Jobs on one device class: what is known of each there before anything is said of pairs."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.availability import start_rule
 from interfere.policy.rules.memory import solo_memory_rule
 from interfere.policy.rules.pair_rules import Bools
-from interfere.policy.rules.runtime import UNLIMITED, Runtime, runtimes
+from interfere.policy.rules.runtime import UNLIMITED, Runtime, remaining_quantile_s, runtimes
 from interfere.records import Job, JobProfile, MemoryDemand, Rule
 
 
@@ -84,3 +85,13 @@ class JobsOnClass:
             demands=tuple(self.demands[k] for k in places),
             runtimes=tuple(self.runtimes[k] for k in places),
         )
+
+
+def seconds_alone(job: Job, device_class: DeviceClass, level: float, context: PlanningContext) -> float:
+    """Return a quantile of the seconds that a job still takes alone on a device class; NaN where unknown, and infinity
+    where its pools or its memory forbid it at any time."""
+    if job.pools and device_class.pool not in job.pools:
+        return math.inf
+    if solo_memory_rule(job.id, context.demand(job, device_class), device_class.memory) is not None:
+        return math.inf
+    return remaining_quantile_s(job, level) * float(context.relative_times_on(device_class.type, [job])[0])

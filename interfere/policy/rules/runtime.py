@@ -119,13 +119,16 @@ def tolerable_slowdown(runtime_s: Floats, time_limit_s: Floats, partner_s: Float
         return np.asarray(np.where(spare_s >= 0, np.fmax(staying, outlasting), staying))
 
 
-def pair_end_s(runtime_s: Floats, partner_s: Floats, slowdown: Floats, partner_slowdown: Floats) -> Floats:
-    """Return when a job ends beside a partner that starts with it: slowed down until the partner ends, then alone.
+def pair_ends_s(first_s: Floats, second_s: Floats, first_slowdown: Floats, second_slowdown: Floats) -> list[Floats]:
+    """Return when each of two jobs ends that start together: slowed down until the other ends, then alone.
 
-    `runtime_s` and `partner_s`: seconds that each takes alone.
+    `first_s` and `second_s`: seconds that each takes alone.
     """
-    partner_end_s = partner_s * partner_slowdown
-    return np.asarray(np.minimum(runtime_s * slowdown, runtime_s + partner_end_s * (1.0 - 1.0 / slowdown)))
+    together_s = np.minimum(first_s * first_slowdown, second_s * second_slowdown)
+    return [
+        together_s + np.maximum(0.0, first_s - together_s / first_slowdown),
+        together_s + np.maximum(0.0, second_s - together_s / second_slowdown),
+    ]
 
 
 def remaining_quantile_s(job: Job, level: float) -> float:

@@ -6,7 +6,7 @@ to fit into a window of their devices.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,45 +16,22 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.costs.company_lengths import company_lengths
 from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.job_classes import JobKeys
-from interfere.policy.costs.objectives import TIME_LOST_WEIGHT
+from interfere.policy.costs.objectives import Objective, PlannedObjective
 from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass, DeviceClassMembers
 from interfere.policy.rules.jobs_on_class import JobsOnClass
 from interfere.policy.rules.runtime import P90_Z, TICK_S, remaining_quantile_s
-from interfere.policy.schedule.problem import Aggregate, Deadlines, ScheduleObjective, ScheduleProblem
+from interfere.policy.schedule.problem import Deadlines, ScheduleObjective, ScheduleProblem
 from interfere.policy.schedule.running import running_jobs
 from interfere.policy.schedule.timeline import EPSILON_S
-from interfere.records import ActionKind, Job, ObjectiveKind, Snapshot
+from interfere.records import ActionKind, Job
 from interfere.records.cluster import spans
 
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedObjective:
-    """What the end of a job costs in a plan over time; a deadline that is missed comes before all ends."""
-
-    rate: Callable[[Floats, Floats], Floats]  # (weight, own time in seconds) -> what one second more costs each job
-    aggregate: Aggregate = Aggregate.SUM
-    from_submission: bool = True  # whether time counts from the submission of a job; else from now
-    by_priority: bool = False  # whether costs of jobs of higher priority come before all others
-    counts_misses: bool = False  # whether the value that is told counts missed deadlines, by weight
-
-
-# `auto` divides by the square root of a job's own time: half way between completion time, in which long jobs count
-# most, and ρ (time ÷ own time), in which short ones do.
-PLANNED_OBJECTIVES = {
-    ObjectiveKind.AUTO: PlannedObjective(rate=lambda weight, own_s: weight / np.sqrt(own_s), by_priority=True),
-    ObjectiveKind.COMPLETION_TIME: PlannedObjective(rate=lambda weight, _: np.ones_like(weight), from_submission=False),
-    ObjectiveKind.MAKESPAN: PlannedObjective(
-        rate=lambda weight, _: np.ones_like(weight), aggregate=Aggregate.MAX, from_submission=False
-    ),
-    ObjectiveKind.FINISH_TIME_FAIRNESS: PlannedObjective(rate=lambda _, own_s: 1.0 / own_s, aggregate=Aggregate.MAX),
-    ObjectiveKind.DEADLINE_MISSES: PlannedObjective(
-        rate=lambda weight, own_s: TIME_LOST_WEIGHT * weight / own_s, by_priority=True, counts_misses=True
-    ),
-}
-UNPLANNED_OBJECTIVE = PlannedObjective(rate=lambda _, own_s: 1.0 / own_s)  # where the matching of this moment decides
+# What ends cost where the matching of this moment decides, and an overdue job is protected.
+UNPLANNED = PlannedObjective(rate=lambda _, own_s: 1.0 / own_s)
 # Shorter jobs count as this long in a ratio of times: bounded slowdown (Feitelson and Rudolph, 1998).
 MIN_RATIO_S = 10.0
 # While no device is idle a resident may be slowed down this much further than its cap: 2.5 × by default.
@@ -66,10 +43,8 @@ MAX_CELLS = 4_000_000
 
 def has_planned_objective(context: PlanningContext) -> bool:
     """Return whether the objective is about the ends of all jobs, and some job says how long it will run."""
-    snapshot = context.snapshot
-    if snapshot.objective not in PLANNED_OBJECTIVES or snapshot.objective_terms or context.custom_objective:
-        return False
-    return not all(math.isnan(job.remaining_s) for job in context.jobs.values())
+    told = any(not math.isnan(job.remaining_s) for job in context.jobs.values())
+    return told and context.objective.planned is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +109,7 @@ def scheduling_instance(
         ),
         devices=tuple(len(members.device_ids) for members in classes),
         running=running_jobs(context, classes, {job.id: len(pending) + k for k, job in enumerate(residents)}, work_s),
-        objective=_objective(snapshot, jobs, remaining_s, by_priority=not shares),
+        objective=_objective(context.objective, jobs, remaining_s, by_priority=not shares),
         latest_end_s=np.array(bounds_s, dtype=np.float64),
         elapsed_s=np.array([_known(job.elapsed_s) for job in pending], dtype=np.float64),
         weight=np.array([job.weight for job in pending], dtype=np.float64),
@@ -206,9 +181,11 @@ def _deadlines(jobs: Sequence[Job], now_s: float) -> Deadlines:
     )
 
 
-def _objective(snapshot: Snapshot, jobs: Sequence[Job], remaining_s: Floats, *, by_priority: bool) -> ScheduleObjective:
-    """Return what the jobs' end times cost."""
-    planned = PLANNED_OBJECTIVES.get(snapshot.objective, UNPLANNED_OBJECTIVE)
+def _objective(
+    objective: Objective, jobs: Sequence[Job], remaining_s: Floats, *, by_priority: bool
+) -> ScheduleObjective:
+    """Return what the jobs' end times cost. `by_priority`: whatever the objective says."""
+    planned, by_priority = objective.planned or UNPLANNED, by_priority or objective.by_priority
     weight = np.array([job.weight for job in jobs], dtype=np.float64)
     elapsed_s = np.array([_known(job.elapsed_s) for job in jobs], dtype=np.float64)
     own_s = np.array([_known(job.attained_s) for job in jobs], dtype=np.float64) + remaining_s
@@ -216,9 +193,9 @@ def _objective(snapshot: Snapshot, jobs: Sequence[Job], remaining_s: Floats, *, 
     return ScheduleObjective(
         constant=elapsed_s * rate if planned.from_submission else np.zeros(len(jobs)),
         rate=rate,
-        aggregate=planned.aggregate,
-        counts_misses=planned.counts_misses,
-        priority=np.array([job.priority if by_priority or planned.by_priority else 0 for job in jobs], dtype=np.int64),
+        aggregate=objective.aggregate,
+        counts_misses=objective.deadline_miss_price > 0,
+        priority=np.array([job.priority if by_priority else 0 for job in jobs], dtype=np.int64),
     )
 
 

@@ -7,12 +7,12 @@ kinds, which group the jobs that no rule and no prediction tells apart. Pure arr
 
 import math
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.policy.costs.objectives import Aggregate
 from interfere.policy.deadlines.admission import Interval
 from interfere.policy.rules.runtime import P90_Z, TICK_S
 
@@ -24,13 +24,6 @@ MEAN_SHARE = 0.01
 # Scale at which the logistic distribution is within .01 of the normal one (Bowling et al., 2009).
 LOGISTIC_SCALE = 1.702
 MISS_DIGITS = 2  # of expected misses: a hundredth of a job is within the error of the approximation
-
-
-class Aggregate(StrEnum):
-    """How the costs of all jobs become one value."""
-
-    SUM = "sum"
-    MAX = "max"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from interfere.policy.costs.objectives import Aggregate
 from interfere.policy.deadlines.admission import CapacityProfile, Interval
+from interfere.policy.rules.runtime import pair_ends_s
 from interfere.policy.schedule.problem import (
     MEAN_SHARE,
     MISS_DIGITS,
-    Aggregate,
     Bools,
     Floats,
     Ints,
@@ -208,7 +209,7 @@ class Timeline:
         alone_s += [float(self.end_s[job]) for job in group.hosts]
         if len(alone_s) == 2:
             guest_s, host_s, guest_slowed, host_slowed = np.array([*alone_s, *group.slowdowns])
-            return tuple(map(float, _ends_of_pair(guest_s, host_s, guest_slowed, host_slowed)))
+            return tuple(map(float, pair_ends_s(guest_s, host_s, guest_slowed, host_slowed)))
         return tuple(time_s * slowdown for time_s, slowdown in zip(alone_s, group.slowdowns, strict=True))
 
     def price(self, job: int, start_s: float, end_s: float) -> float:
@@ -298,7 +299,7 @@ class Timeline:
             self.slot_work_s[slots],
             problem.work_s[job, classes],
         )
-        guest_s, host_s = _ends_of_pair(guest_work_s, host_work_s, guest_slowed, host_slowed)
+        guest_s, host_s = pair_ends_s(guest_work_s, host_work_s, guest_slowed, host_slowed)
         return begin_s + guest_s, begin_s + host_s
 
     def advance(self, now_s: float) -> None:
@@ -336,14 +337,6 @@ class Timeline:
         """Take the cost of a placed job into the largest cost so far, which min-max objectives are priced by."""
         objective = self.problem.objective
         self.worst_cost = max(self.worst_cost, float(objective.constant[job] + objective.rate[job] * self.end_s[job]))
-
-
-def _ends_of_pair(guest_s: Floats, host_s: Floats, guest_slowed: Floats, host_slowed: Floats) -> tuple[Floats, Floats]:
-    """float64[k] each: seconds until the jobs of pairs end, from their seconds alone and their slowdowns."""
-    together_s = np.minimum(guest_s * guest_slowed, host_s * host_slowed)
-    guest_left_s = np.maximum(0.0, guest_s - together_s / guest_slowed)
-    host_left_s = np.maximum(0.0, host_s - together_s / host_slowed)
-    return together_s + guest_left_s, together_s + host_left_s
 
 
 def resident_profiles(problem: ScheduleProblem) -> list[CapacityProfile]:

@@ -8,6 +8,7 @@ from interfere.errors import InvalidInputError
 from interfere.matching.problem import WAITS, Placement
 from interfere.policy.answer.actions import AnswerBuilder
 from interfere.policy.answer.merge import all_waiting, merge_plans
+from interfere.policy.answer.starts import pairings
 from interfere.policy.context import MAX_CLOSING_TIMES, PlanningContext
 from interfere.policy.costs.candidates import resident_floor
 from interfere.policy.costs.company_lengths import company_lengths
@@ -130,12 +131,12 @@ def _plan(solved: DecisionSolution, greedy: Placement, answer: AnswerBuilder, co
     value = sum(level.value for level in levels if level.kind is kind)
     lower_bound = min(value, sum(level.lower_bound for level in levels if level.kind is kind))
     optimal = all_proved(levels)
-    refused, refused_total = answer.refusals()
+    actions, (refused, refused_total) = answer.actions(), answer.refusals()
     return Plan(
         decision_id=context.decision_id,
         model_version=context.predictor.version,
-        actions=answer.actions(),
-        pairs=answer.pairings(),
+        actions=actions,
+        pairs=pairings(actions),
         refused=refused,
         refused_total=refused_total,
         cost=float(decision.total_cost.cost[placement.column[starts]] @ placement.count[starts]),

@@ -17,8 +17,6 @@ from interfere.policy.costs.objectives import (
     weighted_sum,
 )
 from interfere.policy.decide import decide
-from interfere.policy.schedule.from_context import PLANNED_OBJECTIVES
-from interfere.policy.solve.planner import plan
 from interfere.policy.validate import validate_snapshot
 from interfere.records import Device, Job, Limits, ObjectiveKind, ObjectiveTerm, ScopeLedger, Snapshot
 from interfere.testing.objectives import ObjectiveLaws, jobs
@@ -145,8 +143,5 @@ def test_an_objective_of_the_caller_decides_as_the_same_one_named_by_the_request
         replace(snapshot, objective=kind), TablePredictor(table), resolver(*(profile(name) for name in names))
     )
     given_by_caller = replace(named, snapshot=snapshot, custom_objective=OBJECTIVES[kind])
-    if kind in PLANNED_OBJECTIVES:  # an objective of the caller says nothing of ends: it is decided at one moment
-        plans = [plan(made) for made in (named, given_by_caller)]
-    else:
-        plans = [decide(made, ScopeLedger(scope="default")).plan for made in (named, given_by_caller)]
+    plans = [decide(made, ScopeLedger(scope="default")).plan for made in (named, given_by_caller)]
     assert repr(plans[0]) == repr(plans[1])

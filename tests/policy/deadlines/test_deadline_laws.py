@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interfere.policy.costs.objectives import objective_of
 from interfere.policy.decide import decide
-from interfere.policy.schedule.from_context import PLANNED_OBJECTIVES
 from interfere.policy.solve.planner import plan
 from interfere.records import (
     ActionKind,
@@ -94,7 +94,7 @@ def test_no_start_breaks_a_deadline_at_the_stated_risk_or_outlasts_a_window(seed
             factor = 1.0 if math.isnan(one.remaining_p90_s) else 1.5
             most_s, least_s = (one.remaining_s * factor**sign * tau for sign in (z, -z))
             left_s = one.deadline_s - NOW_S
-            is_planned = snapshot.objective in PLANNED_OBJECTIVES
+            is_planned = objective_of(snapshot).planned is not None
             given_up = (most_s if is_planned else least_s) > left_s or (
                 name == action.job_id and "at the earliest" in action.reason
             )

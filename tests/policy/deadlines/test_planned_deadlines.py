@@ -2,11 +2,11 @@
 
 import pytest
 
-from interfere.policy.schedule.from_context import PLANNED_OBJECTIVES
+from interfere.policy.costs.objectives import OBJECTIVES
 from interfere.records import ActionKind, Limits, ObjectiveKind, RuleKind
 from tests.policy.deadline_cases import NOW_S, decided, device, job
 
-PLANNED = sorted(PLANNED_OBJECTIVES)
+PLANNED = sorted(kind for kind, objective in OBJECTIVES.items() if objective.planned)
 SUBMITTED = {"elapsed_s": 0.0, "attained_s": 0.0}
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from interfere.policy.costs.objectives import Aggregate
 from interfere.policy.schedule.problem import (
-    Aggregate,
     Deadlines,
     RunningJobs,
     Schedule,
