@@ -20,7 +20,7 @@ from interfere.errors import ConflictError, NotFoundError, UnavailableError
 from interfere.policy.answer.alternatives import alternatives, refusals
 from interfere.policy.answer.subproblem import subproblem_of
 from interfere.policy.context import JobCatalogue, PlanningContext
-from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
+from interfere.policy.deadlines.guarantees import find_infeasible_deadlines
 from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import all_grants, granule_account, with_running_grants
 from interfere.policy.ledger.overuse import is_of_grant

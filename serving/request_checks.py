@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from interfere.errors import InvalidInputError, LimitError, Violation
 from interfere.policy.context import MAX_CLOSING_TIMES, assumed_mode
-from interfere.policy.independent_pools import independent_parts
-from interfere.policy.problem_size import problem_size
+from interfere.policy.problem_size import independent_parts, problem_size
 from interfere.policy.rules.custom import SharingRule
 from interfere.policy.site_policy import NO_ADDITIONS, SitePolicy
 from interfere.policy.solve.planner import parts_planned_apart

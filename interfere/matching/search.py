@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from interfere.matching.bound import dual_bound, feasible_prices, rounding_of
-from interfere.matching.formulation import Formulation
-from interfere.matching.pattern_search import PatternSearch, charged_patterns, first_prices
+from interfere.matching.formulation import Formulation, PatternSearch, charged_patterns, first_prices
 from interfere.matching.problem import (
     WAITS,
     Floats,
@@ -36,8 +35,7 @@ from interfere.matching.programs import (
     Restriction,
     solve_integer_program,
 )
-from interfere.matching.residual import best_columns, rounded_columns
-from interfere.matching.rounding import PatternRounding
+from interfere.matching.rounding import PatternRounding, best_columns, rounded_columns
 from interfere.time_budget import TimeBudget
 
 SCALED_SUM = 1e4  # HiGHS sees the level's sum scaled to about this value

@@ -10,20 +10,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.errors import InvalidInputError
-from interfere.policy.answer.merge import all_waiting, merge_plans, plan_of_starts
 from interfere.policy.answer.probes import with_probes
-from interfere.policy.answer.starts import job_objective_cost, tell_assumed_modes
+from interfere.policy.answer.starts import (
+    all_waiting,
+    job_objective_cost,
+    merge_plans,
+    plan_of_starts,
+    tell_assumed_modes,
+)
 from interfere.policy.answer.subproblem import remaining_snapshot
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.group_costs import cost_alone
 from interfere.policy.deadlines.guarantees import (
     DeadlineReview,
     accept_deadlines,
+    find_infeasible_deadlines,
     mark_accepted,
     review_deadlines,
     starts_breaking_deadlines,
 )
-from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
 from interfere.policy.ledger.grants import (
     reconcile_ledger,
     renew_grants,

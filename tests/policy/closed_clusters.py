@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from interfere.policy.answer.merge import all_waiting
+from interfere.policy.answer.starts import all_waiting
 from interfere.policy.context import PlanningContext
 from interfere.policy.decide import decide
-from interfere.policy.schedule.answer import start_actions
+from interfere.policy.schedule.decision import start_actions
 from interfere.policy.schedule.from_context import scheduling_instance
-from interfere.policy.schedule.heuristics import ALONE
-from interfere.policy.schedule.list_scheduler import schedule_in_order
+from interfere.policy.schedule.heuristics import ALONE, schedule_in_order
 from interfere.records import Action, Device, Job, Limits, ObjectiveKind, ScopeLedger, Snapshot
 from tests.policy.oracle.random_clusters import TypedTablePredictor
 from tests.tables import context, profile, resolver

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from interfere.policy.answer.starts import start_alone, start_shared
+from interfere.policy.answer.starts import MAX_REFUSALS, start_alone, start_shared
 from interfere.policy.answer.waiting import WaitingRules
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import Candidates
@@ -21,8 +21,6 @@ from interfere.records import (
     Refusal,
     Rule,
 )
-
-MAX_REFUSALS = 100  # refused pairs listed in full; the rest are counted
 
 
 def refuse(job_id: str, partner_id: str, rule: Rule) -> Refusal:

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.policy.answer.merge import merge_plans, plan_of_starts
+from interfere.policy.answer.starts import merge_plans, plan_of_starts
 from interfere.policy.context import PlanningContext
 from interfere.policy.rules.text import render
 from interfere.policy.solve.planner import plan_pending_jobs

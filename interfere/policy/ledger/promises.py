@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from interfere.policy.answer.subproblem import remaining_snapshot
 from interfere.policy.context import PlanningContext
-from interfere.policy.rules.availability import availability_rule
+from interfere.policy.rules.jobs_on_class import availability_rule
 from interfere.policy.rules.text import render
 from interfere.records import NAN, Action, ActionKind, Device, Plan, Promise, Rule, RuleKind, Snapshot
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from interfere.policy.answer.merge import merge_plans, plan_of_starts
+from interfere.policy.answer.starts import merge_plans, plan_of_starts
 from interfere.policy.context import PlanningContext
 from interfere.policy.ledger.overuse import OveruseReview
 from interfere.policy.residents.assignment import plan_assignments

@@ -25,7 +25,7 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.objectives import WEIGHTED_EXCESS, weights
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.rules.availability import availability_rule, start_rule
+from interfere.policy.rules.jobs_on_class import availability_rule, start_rule
 from interfere.policy.rules.memory import solo_memory_rule
 from interfere.policy.rules.runtime import runtimes
 from interfere.policy.rules.text import render

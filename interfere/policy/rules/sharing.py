@@ -1,4 +1,4 @@
-"""Whether two jobs that may share a device should: they get more done together, and a guest does not outstay its host.
+"""The rules on pairs that rest on predictions: whether one is known, and whether two jobs that may share should.
 
 `min_joint_throughput`: beside each other two jobs with slowdowns s and s' do 1/s + 1/s' of the work that one job does
 alone in the same time. Taking turns does 1: at or below that every pair ends no sooner than one after the other would,
@@ -15,12 +15,13 @@ it is off unless a request sets it. Times are expected ones, remaining · τ · 
 how long it will run is not judged. Pure arrays.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.policy.rules.pair_rules import Bools, PairRule
+from interfere.policy.device_class import DeviceClass
+from interfere.policy.rules.pair_rules import Bools, PairRule, RuleGroup
 from interfere.records import Job, Rule, RuleKind
 
 Floats = NDArray[np.float64]
@@ -74,3 +75,59 @@ def guest_rule(guests: Sequence[Job], hosts: Sequence[Job], guest_s: Floats, hos
             partner_runtime_s=float(host_s[i, j]),
         ),
     )
+
+
+def predictability_rules(
+    rows: Sequence[Job],
+    columns: Sequence[Job],
+    row_profiled: Bools,
+    column_profiled: Bools,
+    abstained: Bools,
+    device_class: DeviceClass,
+    unknown_domain: str,
+) -> Iterator[PairRule]:
+    """The rules in the order in which they bind.
+
+    `row_profiled` bool[r] and `column_profiled` bool[c]: has the job a profile on the device type? `abstained`
+    bool[r, c]: is there no cost, for nothing is predicted? `unknown_domain`: why the model knows nothing of the device
+    type and sharing mode, in the predictor's words; empty where it does, or where extrapolation is allowed.
+    """
+    kind = device_class.type
+
+    def unprofiled(i: int, j: int) -> Job:
+        return columns[j] if row_profiled[i] else rows[i]
+
+    yield PairRule.of_pairs(
+        ~(row_profiled[:, None] & column_profiled),
+        lambda i, j: unprofiled_rule(unprofiled(i, j), kind),
+        lambda i, j: RuleGroup(RuleKind.UNPROFILED_WORKLOAD, workload=unprofiled(i, j).workload, device_type=kind),
+    )
+    if unknown_domain:
+        yield PairRule.of_kind(
+            RuleKind.UNKNOWN_DEVICE_TYPE,
+            np.broadcast_to(np.True_, abstained.shape),
+            lambda i, j: Rule(
+                kind=RuleKind.UNKNOWN_DEVICE_TYPE,
+                job_id=rows[i].id,
+                partner_id=columns[j].id,
+                device_type=kind,
+                sharing_mode=device_class.mode,
+                detail=unknown_domain,
+            ),
+        )
+    yield PairRule.of_pairs(
+        abstained,
+        lambda i, j: Rule(
+            kind=RuleKind.NOVEL_PAIR,
+            job_id=rows[i].id,
+            partner_id=columns[j].id,
+            workload=rows[i].workload,
+            partner_workload=columns[j].workload,
+        ),
+        lambda i, j: RuleGroup(RuleKind.NOVEL_PAIR, workload=rows[i].workload, partner_workload=columns[j].workload),
+    )
+
+
+def unprofiled_rule(job: Job, device_type: str) -> Rule:
+    """The rule on a job whose workload has no profile on a device type."""
+    return Rule(kind=RuleKind.UNPROFILED_WORKLOAD, job_id=job.id, workload=job.workload, device_type=device_type)

@@ -19,9 +19,9 @@ from interfere.policy.schedule.heuristics import (
     heuristics_of,
     jobs_in_order,
     project,
+    schedule_in_order,
     sharing_in_words,
 )
-from interfere.policy.schedule.list_scheduler import schedule_in_order
 from interfere.policy.schedule.problem import Schedule, ScheduleProblem, ScheduleValue, objective_value, value_of
 from interfere.policy.schedule.timeline import GroupStart, resident_profiles
 

@@ -21,8 +21,7 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.costs.objectives import Aggregate
 from interfere.policy.rules.text import render
 from interfere.policy.schedule.from_context import SchedulingInstance, has_planned_objective, scheduling_instance
-from interfere.policy.schedule.heuristics import GREEDY_JOINT_THROUGHPUT, JobOrder, jobs_in_order
-from interfere.policy.schedule.list_scheduler import schedule_in_order
+from interfere.policy.schedule.heuristics import GREEDY_JOINT_THROUGHPUT, JobOrder, jobs_in_order, schedule_in_order
 from interfere.policy.schedule.problem import ScheduleProblem, ScheduleValue, value_of
 from interfere.policy.schedule.timeline import GroupStart
 from interfere.records import Action, ActionKind, Job, Plan, Promise, Rule, RuleKind, Snapshot

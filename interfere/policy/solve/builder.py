@@ -19,9 +19,8 @@ from interfere.matching.problem import (
 )
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import find_candidates, resident_floor
-from interfere.policy.costs.company_lengths import company_lengths
 from interfere.policy.costs.group_tables import GroupCosts, GroupTable
-from interfere.policy.costs.job_classes import JobKeys
+from interfere.policy.costs.job_classes import JobKeys, company_lengths
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.solve.decision_problem import DecisionProblem, Host
 from interfere.policy.solve.hosts import HostClass, host_classes

@@ -7,14 +7,12 @@ from dataclasses import replace
 from interfere.errors import InvalidInputError
 from interfere.matching.problem import WAITS, Placement
 from interfere.policy.answer.actions import AnswerBuilder
-from interfere.policy.answer.merge import all_waiting, merge_plans
-from interfere.policy.answer.starts import pairings
+from interfere.policy.answer.starts import all_waiting, merge_plans, pairings
 from interfere.policy.context import MAX_CLOSING_TIMES, PlanningContext
 from interfere.policy.costs.candidates import resident_floor
-from interfere.policy.costs.company_lengths import company_lengths
-from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
-from interfere.policy.independent_pools import independent_parts
-from interfere.policy.problem_size import problem_size
+from interfere.policy.costs.job_classes import company_lengths
+from interfere.policy.deadlines.guarantees import find_infeasible_deadlines
+from interfere.policy.problem_size import independent_parts, problem_size
 from interfere.policy.solve.builder import decision_problem
 from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.policy.solve.greedy import place_greedily, waiting_jobs

@@ -1,7 +1,7 @@
 """From a placement of classes to jobs on devices: which member of a class starts, on which devices, beside whom.
 
 Of interchangeable jobs those that come first in the queue start; of interchangeable devices the first are taken, sets
-for gangs before single devices, the largest sizes first, so that they span few nodes.
+for gangs before single devices, the largest sizes first. Law: a set of devices spans no more nodes than it must.
 """
 
 from collections import deque
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from interfere.matching.problem import NOBODY, WAITS, Placement
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.solve.decision_problem import DecisionProblem
-from interfere.policy.solve.gangs import device_sets
 from interfere.policy.solve.hosts import HostPlace
 from interfere.records import Device, Job
 
@@ -103,3 +102,32 @@ def _groups_of_block(
             )
         )
     return groups
+
+
+def device_sets(empty: Sequence[Device], size: int, max_sets: int) -> list[tuple[Device, ...]]:
+    """At most `max_sets` sets of `size` of these devices, which are of one class.
+
+    Each set spans as few nodes as possible: it takes the node with the fewest free devices that holds it whole; where
+    none does, the nodes with the most free devices first, and then the node with the fewest that holds what is missing.
+    """
+    if size == 1:
+        return [(device,) for device in empty[:max_sets]]
+    free_by_node: dict[str, list[Device]] = {}
+    for device in empty:
+        free_by_node.setdefault(device.node, []).append(device)
+    sets = []
+    for _ in range(min(max_sets, len(empty) // size)):
+        members: list[Device] = []
+        while len(members) < size:
+            missing = size - len(members)
+            sufficient = [node for node, free in free_by_node.items() if len(free) >= missing]
+            if sufficient:
+                node = min(sufficient, key=lambda name: len(free_by_node[name]))
+            else:
+                node = max(free_by_node, key=lambda name: len(free_by_node[name]))
+            members += free_by_node[node][:missing]
+            free_by_node[node] = free_by_node[node][missing:]
+            if not free_by_node[node]:
+                del free_by_node[node]
+        sets.append(tuple(members))
+    return sets

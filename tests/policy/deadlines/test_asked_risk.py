@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from interfere.policy.deadlines.infeasible import find_infeasible_deadlines
+from interfere.policy.deadlines.guarantees import find_infeasible_deadlines
 from interfere.policy.decide import decide
 from interfere.records import ActionKind, Limits, ScopeLedger, Snapshot
 from tests.policy.deadline_cases import ALL, KNOWN, NOW_S, PREDICTOR, device, job

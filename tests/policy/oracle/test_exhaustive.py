@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from interfere.policy.answer.merge import all_waiting
+from interfere.policy.answer.starts import all_waiting
 from interfere.policy.validate import validate_snapshot
 from interfere.records import ActionKind, ObjectiveKind, Plan, SolveStatus
 from interfere.records.cluster import HIGHEST_PRIORITY

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from interfere.policy.answer.actions import MAX_REFUSALS
+from interfere.policy.answer.starts import MAX_REFUSALS
 from interfere.policy.answer.ranking import rank
 from interfere.policy.rules.sharing import outlasts
 from interfere.policy.solve.planner import plan

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from interfere.policy.schedule.from_context import scheduling_instance
-from interfere.policy.schedule.heuristics import ALONE
-from interfere.policy.schedule.list_scheduler import schedule_in_order
+from interfere.policy.schedule.heuristics import ALONE, schedule_in_order
 from tests.policy.closed_clusters import ClosedCluster, server_policy, submission_order
 
 CLUSTERS, BLOCKS = 60, 6

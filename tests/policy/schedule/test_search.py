@@ -8,8 +8,14 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from interfere.policy.schedule.heuristics import HEURISTICS, JobOrder, heuristics_of, jobs_in_order, project
-from interfere.policy.schedule.list_scheduler import schedule_in_order
+from interfere.policy.schedule.heuristics import (
+    HEURISTICS,
+    JobOrder,
+    heuristics_of,
+    jobs_in_order,
+    project,
+    schedule_in_order,
+)
 from interfere.policy.schedule.problem import (
     Deadlines,
     ScheduleProblem,
