@@ -1,12 +1,16 @@
 """A predictor that reads its slowdowns from a table, so that a test can state every prediction."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from interfere.errors import UnfitError
+from interfere.errors import InvalidInputError, UnfitError
 from interfere.policy.context import JobCatalogue, PlanningContext, ProfileLookup
+from interfere.policy.deadlines.guarantees import find_infeasible_deadlines
+from interfere.policy.solve.planner import plan_pending_jobs
+from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
 from interfere.records import (
     NAN,
@@ -15,10 +19,12 @@ from interfere.records import (
     MatrixBatch,
     MatrixPrediction,
     PairBatch,
+    Plan,
     Prediction,
     Snapshot,
     Source,
 )
+from interfere.time_budget import TimeBudget
 
 DEVICE = "cpu-core"
 
@@ -140,3 +146,16 @@ def context(
         decision_id=decision_id,
         other_device_types=tuple(types),
     )
+
+
+def plan(context: PlanningContext) -> Plan:
+    """The plan for one snapshot, without a ledger. Raises InvalidInputError when the snapshot contradicts itself."""
+    violations = validate_snapshot(context.snapshot, context.custom_objective)
+    if violations:
+        raise InvalidInputError.from_violations(violations)
+    if context.budget.unlimited:
+        context = replace(context, budget=TimeBudget.of_search(context.limits.timing.time_budget_s))
+    infeasible = find_infeasible_deadlines(context)
+    feasible_plan = plan_pending_jobs(context.with_snapshot(infeasible.snapshot))
+    stopped_by = "time budget" if context.budget.was_cut else ""
+    return replace(feasible_plan, actions=infeasible.annotate(feasible_plan.actions, ()), stopped_by=stopped_by)

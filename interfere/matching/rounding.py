@@ -11,13 +11,13 @@ from dataclasses import replace
 import numpy as np
 
 from interfere.matching.formulation import BEST_PER_JOB, Formulation, PatternSearch, best_of_each
-from interfere.matching.lookup import GroupLookup
 from interfere.matching.patterns import NO_KIND, PatternCosts, Patterns
 from interfere.matching.problem import (
     NOBODY,
     WAITS,
     Bools,
     Floats,
+    GroupLookup,
     Ints,
     Level,
     Placement,

@@ -20,7 +20,6 @@ from interfere.data.importers.gavel import import_gavel
 from interfere.data.tables import Table
 from interfere.devices import find_device_type
 from interfere.features.pair import FeatureEncoder
-from interfere.policy.solve.planner import plan
 from interfere.predict.measured import MeasuredPredictor, MeasuredSlowdown, PairKey
 from interfere.profiling.static.profiles import attach_static
 from interfere.records import (
@@ -45,7 +44,7 @@ from interfere.training.models.ensemble import EnsembleModel
 from interfere.training.models.feasibility import feasibility_rows, fit_feasibility
 from tests.bench.history import record
 from tests.data.importers.public_files import public
-from tests.tables import context
+from tests.tables import context, plan
 
 pytestmark = pytest.mark.bench
 Floats = NDArray[np.float64]

@@ -13,14 +13,13 @@ import pytest
 
 from interfere.config import SHIPPED_MODEL
 from interfere.features.pair import FeatureEncoder
-from interfere.policy.solve.planner import plan
 from interfere.predict.onnx import load_model
 from interfere.predict.residual import OnlineModel
 from interfere.records import Job, ObjectiveKind, Plan, Snapshot, Window
 from tests.bench.different_jobs import all_different
 from tests.bench.history import record, reference_s
 from tests.policy.solve.test_search import TYPES, crowd
-from tests.tables import TablePredictor, context, resolver
+from tests.tables import TablePredictor, context, plan, resolver
 
 pytestmark = pytest.mark.bench
 BUDGET_S = 2.0

@@ -9,13 +9,12 @@ import pytest
 from interfere.config import SHIPPED_MODEL
 from interfere.features.pair import FeatureEncoder
 from interfere.policy.decide import decide
-from interfere.policy.solve.planner import plan
 from interfere.predict.onnx import OnnxPredictor, load_model
 from interfere.predict.residual import OnlineModel
 from interfere.records import ActionKind, Device, Job, JobProfile, Limits, ScopeLedger, Snapshot
 from tests.bench.different_jobs import all_different
 from tests.bench.history import record, reference_s
-from tests.tables import context
+from tests.tables import context, plan
 
 pytestmark = pytest.mark.bench
 # CPU seconds that one decision may take: pending jobs, devices, residents, cap.

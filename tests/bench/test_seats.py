@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from interfere.policy.solve.planner import plan
 from interfere.records import Device, Job, JobProfile, Limits, Plan, Snapshot
 from tests.bench.history import record, reference_s
 from tests.policy.solve.test_search import TYPES
-from tests.tables import TablePredictor, context, profile, resolver
+from tests.tables import TablePredictor, context, plan, profile, resolver
 
 pytestmark = pytest.mark.bench
 WORKLOADS, JOBS, SEATS, BUDGET_S = 40, 300, 4, 2.0

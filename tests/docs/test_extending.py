@@ -17,7 +17,6 @@ from interfere.data.loading import shipped_table
 from interfere.data.traces import JobTrace, TraceJob, write_trace
 from interfere.errors import InvalidInputError, TableError
 from interfere.features.pair import FeatureEncoder
-from interfere.policy.solve.planner import plan
 from interfere.predict.onnx import load_model
 from interfere.records import Device, Job, ObjectiveKind, ObjectiveTerm, Snapshot
 from interfere.serving.server import start_server
@@ -35,7 +34,7 @@ from interfere.training.publishing.publication import export_pair_graph
 from interfere.training.study_models import TrainedModels
 from tests.docs.architecture_page import ROOT, example
 from tests.reports.html_tree import Tree
-from tests.tables import DEVICE, TablePredictor, context, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, plan, profile, resolver
 
 CSV = """job,neighbour,device,iterations_per_s
 resnet,,a100,10.0

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from interfere.policy.answer.ranking import rank
 from interfere.policy.decide import ScopeDecision, decide
 from interfere.policy.ledger.grants import granule_account
-from interfere.policy.solve.planner import plan
 from interfere.records import (
     ActionKind,
     Device,
@@ -16,7 +15,7 @@ from interfere.records import (
     ScopeLedger,
     Snapshot,
 )
-from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
+from tests.tables import DEVICE, TablePredictor, catalogue, context, plan, profile, resolver
 
 GIB = 2.0**30
 NAMES = tuple("abcd")

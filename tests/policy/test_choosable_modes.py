@@ -9,7 +9,6 @@ import pytest
 
 from interfere.errors import InvalidInputError
 from interfere.policy.decide import decide
-from interfere.policy.solve.planner import plan
 from interfere.records import (
     ActionKind,
     Device,
@@ -28,7 +27,7 @@ from interfere.records import (
 )
 from interfere.records.documents import from_json
 from interfere.store.rows import promise_to_json
-from tests.tables import DEVICE, TablePredictor, context, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, plan, profile, resolver
 
 Slowdowns = Mapping[tuple[str, str], float]
 NAMES = ("a", "b", "c", "d")

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.policy.solve.planner import plan
 from interfere.records import (
     ActionKind,
     Device,
@@ -22,7 +21,7 @@ from interfere.records import (
     Plan,
     Snapshot,
 )
-from tests.tables import TablePredictor, context, profile, resolver
+from tests.tables import TablePredictor, context, plan, profile, resolver
 
 NAMES = tuple("abcdef")
 TYPES = ("fast", "slow")

@@ -12,7 +12,6 @@ import pytest
 import interfere.predict
 from interfere.errors import LimitError, ModelError, UnfitError
 from interfere.features.pair import FeatureEncoder
-from interfere.policy.solve.planner import plan
 from interfere.predict.graphs.matrix_limit import UNSTATED
 from interfere.predict.graphs.model_graphs import PAIRS_PER_CALL
 from interfere.predict.measured import MeasuredPredictor, MeasuredSlowdown, PairKey
@@ -30,7 +29,7 @@ from interfere.records import (
     Source,
 )
 from tests.models import reseal
-from tests.tables import context, matrix_batch
+from tests.tables import context, matrix_batch, plan
 
 SHIPPED = Path(interfere.predict.__file__).parent / "default"
 DOMAIN = ("cpu-core", "timeslice")

@@ -8,7 +8,6 @@ from prometheus_client import generate_latest
 
 from interfere.client import PolicyClient
 from interfere.config import Settings
-from interfere.policy.solve.planner import plan
 from interfere.records import Device, Job, Limits, Snapshot
 from interfere.serving.metrics import Metrics
 from interfere.serving.server import RunningServer
@@ -16,7 +15,7 @@ from interfere.serving.workers.process import CountingMetrics
 from tests.models import DEVICE_TYPE
 from tests.serving.test_observations import window
 from tests.serving.test_server import scrape
-from tests.tables import DEVICE, TablePredictor, context, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, plan, profile, resolver
 from tests.waiting import PATIENCE_S
 
 

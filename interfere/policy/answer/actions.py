@@ -1,25 +1,33 @@
-"""The actions, pairs and refusals of a plan: the device of each job, and the rule by which it starts or waits."""
+"""The actions and refusals of a plan: the device of each job, and the rule by which it starts or waits.
 
+Of the rules that make a job wait the binding one comes first.
+"""
+
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from interfere.policy.answer.starts import MAX_REFUSALS, start_alone, start_shared
-from interfere.policy.answer.waiting import WaitingRules
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import Candidates
 from interfere.policy.costs.pair_costs import PairCosts
-from interfere.policy.rules.text import render
+from interfere.policy.device_class import DeviceClass
+from interfere.policy.rules.memory import solo_memory_rule
+from interfere.policy.rules.pair_rules import RuleGroup
+from interfere.policy.rules.text import render, summary_rule
 from interfere.policy.slowdowns import Domain, PairSlowdown, predicted_pairs
 from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.policy.solve.starts import StartGroup
 from interfere.records import (
     NAN,
     Action,
+    ActionKind,
     Job,
     Refusal,
     Rule,
+    RuleKind,
 )
 
 
@@ -148,3 +156,149 @@ class AnswerBuilder:
                     return
                 stands_for = (table.rows.jobs[i].id, table.columns.jobs[j].id)
                 listed[pair] = refuse(job_id, partner_id, with_members(rule, stands_for, (job_id, partner_id)))
+
+
+_Rank = tuple[int, float, int]
+"""(priority, weight, negated queue position) of a job."""
+MAX_WAIT_RULES = 3  # most pair rules named in the reason of a waiting job
+
+
+class WaitingRules:
+    """The rules that make jobs wait; interchangeable jobs share the same rules."""
+
+    def __init__(self, decision: DecisionProblem, groups: Sequence[StartGroup], context: PlanningContext) -> None:
+        self._decision, self._groups, self._context = decision, groups, context
+        self._position = {job.id: k for k, job in enumerate(context.snapshot.pending)}
+        self._rules: dict[tuple[int, int], list[Rule]] = {}  # by gang size and job class
+        self._groups_of_size: dict[int, list[tuple[_Rank, StartGroup]]] = {}
+        self._taken: Counter[DeviceClass] = Counter()  # number of empty devices taken
+        for group in groups:
+            if not group.residents:
+                self._taken[group.device_class] += group.size
+        most = max((each.max_new_devices for each in decision.candidates), default=0)
+        self._devices_left = most - sum(self._taken.values())
+
+    def action(self, job: Job, candidates: Candidates, i: int) -> Action:
+        """Return the wait action of a job, with the binding rule and a reason that names all rules."""
+        prefix = f"gang of {candidates.size}: " if candidates.size > 1 else ""
+        memory_rule = self._largest_device_rule(job, candidates)
+        if memory_rule is not None:
+            reason = f"{prefix}{render(memory_rule)} on the largest device"
+            return Action(kind=ActionKind.WAIT, job_id=job.id, reason=reason, rule=memory_rule)
+        key = (candidates.size, i)
+        if key not in self._rules:
+            self._rules[key] = self._waiting_rules(candidates, i)
+        stands_for = candidates.pending[i].id
+        rules = [replace(rule, job_id=job.id) if rule.job_id == stands_for else rule for rule in self._rules[key]]
+        reason = prefix + "; ".join(dict.fromkeys(map(render, rules)))
+        return Action(kind=ActionKind.WAIT, job_id=job.id, reason=reason, rule=rules[0])
+
+    def _largest_device_rule(self, job: Job, candidates: Candidates) -> Rule | None:
+        """Return why a job does not fit the device class with the most memory; None where the job fits any class."""
+        too_small: dict[DeviceClass, Rule] = {}
+        for device_class in self._device_classes(candidates):
+            rule = solo_memory_rule(job.id, self._context.demand(job, device_class), device_class.memory)
+            if rule is None:
+                return None
+            too_small[device_class] = rule
+        if not too_small:
+            return None
+        return too_small[max(too_small, key=lambda device_class: device_class.memory.allocatable_bytes)]
+
+    def _waiting_rules(self, candidates: Candidates, i: int) -> list[Rule]:
+        """Return the rules (at least one, the binding rule first) that make a job of class i wait."""
+        job, tables = candidates.pending[i], self._decision.pair_tables(candidates)
+        if not candidates.empty_devices and not any(table.running for table in tables):
+            gang = candidates.size > 1
+            kind = RuleKind.GANG if gang else RuleKind.NO_FREE_SEAT
+            return [Rule(kind=kind, job_id=job.id, gpus=candidates.size if gang else None)]
+        alone = [name for name, cost in candidates.solo_cost.items() if np.isfinite(cost[i])]
+        shares = any(np.isfinite(np.delete(table.cost[i], _itself(candidates, table, i))).any() for table in tables)
+        if alone and not shares:  # the rules allow the job empty devices only
+            return [*self._rules_on_pairs(candidates, i), self._no_device_rule(candidates, i, alone)]
+        if alone or shares:
+            return [self._no_device_rule(candidates, i, alone)]
+        if job.pools and not any(device_class.pool in job.pools for device_class in self._device_classes(candidates)):
+            return [Rule(kind=RuleKind.POOL, job_id=job.id, pools=job.pools)]
+        start_rules = [rule for table in tables if (rule := _job_rule(table, i)) is not None]
+        rules = [*start_rules, *self._rules_on_pairs(candidates, i)]
+        return rules or [Rule(kind=RuleKind.NO_ALLOWED_ACTION, job_id=job.id)]
+
+    def _device_classes(self, candidates: Candidates) -> tuple[DeviceClass, ...]:
+        """Return the classes of devices on which jobs of one size could start: empty, or with a resident to join."""
+        beside = [host.device_class for host in self._decision.hosts_beside(candidates)]
+        return tuple(dict.fromkeys((*candidates.empty_devices, *beside)))
+
+    def _no_device_rule(self, candidates: Candidates, i: int, alone: Sequence[DeviceClass]) -> Rule:
+        """Return the rule why a job gets none of the places that the other rules allow."""
+        job = candidates.pending[i]
+        limit = self._context.limits.max_devices
+        for name in alone:
+            left = len(candidates.empty_devices[name]) - self._taken[name]
+            if left >= candidates.size > self._devices_left and limit is not None:
+                return Rule(kind=RuleKind.MAX_DEVICES, job_id=job.id, max_devices=limit)
+        rank = self._rank(candidates, i, job)
+        for least_rank, group in self._ranked_groups(candidates):
+            if least_rank >= rank:
+                break
+            if self._may_take(candidates, i, group):
+                return Rule(kind=RuleKind.LOWER_COST_ELSEWHERE, job_id=job.id)
+        return Rule(kind=RuleKind.PLACES_TAKEN, job_id=job.id)
+
+    def _ranked_groups(self, candidates: Candidates) -> list[tuple[_Rank, StartGroup]]:
+        """Return (smallest rank of a job, group) of the starting groups of one size, in ascending order."""
+        if candidates.size not in self._groups_of_size:
+            ranked = [
+                (min(self._rank(candidates, *each) for each in zip(group.classes, group.jobs, strict=True)), group)
+                for group in self._groups
+                if group.size == candidates.size
+            ]
+            self._groups_of_size[candidates.size] = sorted(ranked, key=lambda entry: entry[0])
+        return self._groups_of_size[candidates.size]
+
+    def _rank(self, candidates: Candidates, k: int, job: Job) -> _Rank:
+        """Return the rank of a job, larger for jobs that start first: by priority, weight, then earlier submission."""
+        return job.priority, float(candidates.start_weight[k]), -self._position[job.id]
+
+    def _may_take(self, candidates: Candidates, i: int, group: StartGroup) -> bool:
+        """Return whether a job of class i could start on the devices of a group instead of the group."""
+        if group.residents:
+            host = self._decision.hosts[int(self._decision.problem.host[group.column])]
+            table = host.resident_pairs
+            return table is not None and bool(np.isfinite(table.cost[i, list(host.residents)]).all())
+        alone = candidates.solo_cost.get(group.device_class)
+        return alone is not None and bool(np.isfinite(alone[i]))
+
+    def _rules_on_pairs(self, candidates: Candidates, i: int) -> list[Rule]:
+        """Return at most `MAX_WAIT_RULES` rules, those that forbid the most pairs of the job first."""
+        sharing = ActionKind.START_SHARED in self._context.limits.allowed
+        groups: Counter[RuleGroup] = Counter()
+        for table in self._decision.pair_tables(candidates):
+            if sharing and _job_rule(table, i) is not None:
+                continue  # the job's own rule forbids every pair
+            counts = [len(jobs) for jobs in self._decision.partners(candidates, table)]
+            if not table.running:
+                counts[i] -= 1  # the job itself
+            columns = [j for j, count in enumerate(counts) if count]
+            for j, group in zip(columns, table.rules.blocking_groups(i, columns), strict=True):
+                if group is not None:
+                    groups[group] += counts[j]
+        job_id = candidates.pending[i].id
+        return [self._summary(job_id, group, count) for group, count in groups.most_common(MAX_WAIT_RULES)]
+
+    def _summary(self, job_id: str, group: RuleGroup, count: int) -> Rule:
+        if group.kind is not RuleKind.ACTION_NOT_ALLOWED:
+            return summary_rule(job_id, group, count)
+        size = self._context.limits.most_shared_gpus
+        return replace(summary_rule(job_id, group, count), action=ActionKind.START_SHARED, max_shared_gpus=size)
+
+
+def _job_rule(table: PairCosts, i: int) -> Rule | None:
+    """Return why job i may not start on the devices of a table; None if allowed or forbidden by pools only."""
+    rule = table.rows.start_rules[i]
+    return rule if rule is not None and rule.kind is not RuleKind.POOL else None
+
+
+def _itself(candidates: Candidates, table: PairCosts, i: int) -> list[int]:
+    """Return [i] if class i has one member only, which cannot be its own partner; else []."""
+    return [i] if not table.running and len(candidates.job_classes[i]) == 1 else []

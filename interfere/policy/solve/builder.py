@@ -18,14 +18,20 @@ from interfere.matching.problem import (
     PlacementProblem,
 )
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.candidates import find_candidates, resident_floor
+from interfere.policy.costs.candidates import HostClass, find_candidates, host_classes, resident_floor
 from interfere.policy.costs.group_tables import GroupCosts, GroupTable
 from interfere.policy.costs.job_classes import JobKeys, company_lengths
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.solve.decision_problem import DecisionProblem, Host
-from interfere.policy.solve.hosts import HostClass, host_classes
-from interfere.policy.solve.listing import LISTING_UNITS, GroupList, list_groups
-from interfere.policy.solve.patterns import JobKinds, PatternBuilder, is_linear, use_patterns
+from interfere.policy.solve.patterns import (
+    LISTING_UNITS,
+    GroupList,
+    JobKinds,
+    PatternBuilder,
+    is_linear,
+    list_groups,
+    use_patterns,
+)
 from interfere.records import LevelKind
 from interfere.records.cluster import DEFAULT_SEATS
 

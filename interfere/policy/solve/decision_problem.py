@@ -22,11 +22,10 @@ from interfere.matching.problem import (
     Level,
     PlacementProblem,
 )
-from interfere.policy.costs.candidates import Candidates
+from interfere.policy.costs.candidates import Candidates, HostClass
 from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.solve.hosts import HostClass
 from interfere.records import Job, LevelKind
 
 

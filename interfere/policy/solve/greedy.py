@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from interfere.matching.formulation import Formulation
-from interfere.matching.lookup import GroupLookup
-from interfere.matching.problem import NOBODY, WAITS, Floats, Ints, Placement, PlacementProblem
+from interfere.matching.problem import NOBODY, WAITS, Floats, GroupLookup, Ints, Placement, PlacementProblem
 from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.records import Job
 

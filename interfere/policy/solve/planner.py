@@ -4,14 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from interfere.errors import InvalidInputError
 from interfere.matching.problem import WAITS, Placement
 from interfere.policy.answer.actions import AnswerBuilder
 from interfere.policy.answer.starts import all_waiting, merge_plans, pairings
 from interfere.policy.context import MAX_CLOSING_TIMES, PlanningContext
 from interfere.policy.costs.candidates import resident_floor
 from interfere.policy.costs.job_classes import company_lengths
-from interfere.policy.deadlines.guarantees import find_infeasible_deadlines
 from interfere.policy.problem_size import independent_parts, problem_size
 from interfere.policy.solve.builder import decision_problem
 from interfere.policy.solve.decision_problem import DecisionProblem
@@ -19,27 +17,12 @@ from interfere.policy.solve.greedy import place_greedily, waiting_jobs
 from interfere.policy.solve.queue_order import in_queue_order
 from interfere.policy.solve.search import DecisionSolution, all_proved, largest_cost, solve_decision, thresholds
 from interfere.policy.solve.starts import start_groups
-from interfere.policy.validate import validate_snapshot
 from interfere.records import LevelKind, Plan, PlanLevel, Snapshot, SolveStatus
 from interfere.records.cluster import DEFAULT_SEATS
-from interfere.time_budget import TimeBudget
 
 # Costs of pairs and seats up to which all parts are planned as one problem: they take 20 ms.
 CELLS_OF_ONE_PROBLEM = 100_000
 SHARE_OF_SEARCH = 0.85  # of the budget that is left once the columns are listed; the rest is for schedules and moves
-
-
-def plan(context: PlanningContext) -> Plan:
-    """The plan for one snapshot, without a ledger. Raises InvalidInputError when the snapshot contradicts itself."""
-    violations = validate_snapshot(context.snapshot, context.custom_objective)
-    if violations:
-        raise InvalidInputError.from_violations(violations)
-    if context.budget.unlimited:
-        context = replace(context, budget=TimeBudget.of_search(context.limits.timing.time_budget_s))
-    infeasible = find_infeasible_deadlines(context)
-    feasible_plan = plan_pending_jobs(context.with_snapshot(infeasible.snapshot))
-    stopped_by = "time budget" if context.budget.was_cut else ""
-    return replace(feasible_plan, actions=infeasible.annotate(feasible_plan.actions, ()), stopped_by=stopped_by)
 
 
 def plan_pending_jobs(context: PlanningContext) -> Plan:

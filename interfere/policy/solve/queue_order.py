@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from interfere.matching.lookup import GroupLookup
-from interfere.matching.problem import NOBODY, WAITS, Placement
+from interfere.matching.problem import NOBODY, WAITS, GroupLookup, Placement
 from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.records import Job
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from interfere.matching.problem import NOBODY, WAITS, Placement
+from interfere.policy.costs.candidates import HostPlace
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.solve.decision_problem import DecisionProblem
-from interfere.policy.solve.hosts import HostPlace
 from interfere.records import Device, Job
 
 

@@ -2,9 +2,8 @@
 
 from interfere.policy.answer.alternatives import refusals
 from interfere.policy.solve.builder import decision_problem
-from interfere.policy.solve.planner import plan
 from interfere.records import Action, ActionKind, Device, Job, Snapshot
-from tests.tables import DEVICE, TablePredictor, context, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, plan, profile, resolver
 
 WORKLOADS = ("workloads:small", "workloads:large")
 

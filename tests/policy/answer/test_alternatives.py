@@ -18,7 +18,6 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.costs.pair_costs import DeviceClass
 from interfere.policy.solve.builder import decision_problem
 from interfere.policy.solve.decision_problem import DecisionProblem
-from interfere.policy.solve.planner import plan
 from interfere.records import (
     Action,
     ActionKind,
@@ -34,7 +33,7 @@ from interfere.records import (
 )
 from interfere.time_budget import TimeBudget
 from tests.policy.solve.test_planner import World
-from tests.tables import DEVICE, TablePredictor, context, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, plan, profile, resolver
 
 SEEDS = range(40)
 CASES = [(kind, kinds) for kind in ObjectiveKind for kinds in (1, 2)]

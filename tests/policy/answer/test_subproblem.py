@@ -8,10 +8,9 @@ from interfere.policy.answer.alternatives import alternatives
 from interfere.policy.answer.subproblem import subproblem_of
 from interfere.policy.costs.pair_costs import DeviceClass
 from interfere.policy.decide import decide
-from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, ObjectiveKind, ScopeLedger, Snapshot, SolveStatus
 from tests.policy.solve.test_gangs import World
-from tests.tables import DEVICE, TablePredictor, context, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, plan, profile, resolver
 
 
 @pytest.mark.parametrize("sizes", [(1,), (2,), (1, 1, 2, 3)])

@@ -8,9 +8,8 @@ import pytest
 
 from interfere.errors import InvalidInputError
 from interfere.policy.costs.group_slowdowns import LEVELS, exceedance, probability_of_any
-from interfere.policy.solve.planner import plan
 from interfere.records import Device, Job, Limits, ObjectiveKind, ObjectiveTerm, Snapshot
-from tests.tables import DEVICE, TablePredictor, context, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, plan, profile, resolver
 
 
 def past(ahead: float, back: float, sd: float, cap: float) -> float:

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from interfere.errors import InvalidInputError
-from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, JobProfile, Limits, ObjectiveKind, ObjectiveTerm, Plan, Snapshot
-from tests.tables import DEVICE, TablePredictor, context, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, plan, profile, resolver
 
 NAMES = "abcd"
 PRICES = {"price_per_hour": 3600.0, "power_w": 1.0}  # 1 a second

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from interfere.policy.costs.objectives import objective_of
 from interfere.policy.decide import decide
-from interfere.policy.solve.planner import plan
 from interfere.records import (
     ActionKind,
     Device,
@@ -23,7 +22,7 @@ from interfere.records import (
     Window,
 )
 from tests.policy.deadline_cases import ALL, KNOWN, NOW_S, PREDICTOR, SLOW, TABLE
-from tests.tables import DEVICE, context
+from tests.tables import DEVICE, context, plan
 
 
 class World:

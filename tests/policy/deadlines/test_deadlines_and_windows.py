@@ -8,7 +8,6 @@ import pytest
 
 from interfere.errors import InvalidInputError
 from interfere.policy.answer.ranking import rank
-from interfere.policy.solve.planner import plan
 from interfere.records import (
     ActionKind,
     Job,
@@ -19,7 +18,7 @@ from interfere.records import (
     Window,
 )
 from tests.policy.deadline_cases import ALL, HOUR_S, KNOWN, NOW_S, PREDICTOR, SLOW, decided, device, job
-from tests.tables import TablePredictor, catalogue, context, profile, resolver
+from tests.tables import TablePredictor, catalogue, context, plan, profile, resolver
 
 # --- a deadline is a cap on sharing -----------------------------------------------------------------------------------
 

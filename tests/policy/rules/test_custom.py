@@ -14,10 +14,9 @@ from interfere.policy.costs.job_classes import JobKeys
 from interfere.policy.decide import decide
 from interfere.policy.problem_size import problem_size
 from interfere.policy.rules.custom import SharedPairs, SharingRule
-from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, Plan, RuleKind, ScopeLedger, Snapshot
 from interfere.testing.rules import RuleLaws
-from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
+from tests.tables import DEVICE, TablePredictor, catalogue, context, plan, profile, resolver
 
 NAMES = tuple("abc")
 RESOLVE = resolver(*map(profile, NAMES))

@@ -5,12 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from interfere.policy.answer.starts import MAX_REFUSALS
 from interfere.policy.answer.ranking import rank
+from interfere.policy.answer.starts import MAX_REFUSALS
 from interfere.policy.rules.sharing import outlasts
-from interfere.policy.solve.planner import plan
 from interfere.records import Action, ActionKind, Device, Job, Limits, Snapshot
-from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
+from tests.tables import DEVICE, TablePredictor, catalogue, context, plan, profile, resolver
 
 PREDICTOR = TablePredictor({("a", "b"): 2.0, ("b", "a"): 1.5, ("a", "a"): 3.0, ("b", "b"): 3.0})
 RESOLVE = resolver(profile("a"), profile("b"))

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
 from interfere.policy.rules.sharing import does_not_pay
-from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, Plan, RuleKind, Snapshot
-from tests.tables import DEVICE, TablePredictor, context, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, plan, profile, resolver
 
 RESOLVE = resolver(profile("a"), profile("b"))
 EMPTY, OCCUPIED = Device(id="d", type=DEVICE), Device(id="d", type=DEVICE, residents=(Job(id="r", workload="b"),))

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from interfere.policy.answer.ranking import rank
-from interfere.policy.solve.planner import plan
 from interfere.records import Action, ActionKind, Device, Job, JobProfile, Limits, RuleKind, Snapshot
-from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
+from tests.tables import DEVICE, TablePredictor, catalogue, context, plan, profile, resolver
 
 NAMES = ("a", "b")
 STEPS = TablePredictor({(v, n): 1.1 for v in NAMES for n in NAMES})

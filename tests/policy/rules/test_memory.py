@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from interfere.policy.answer.ranking import rank
-from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, Snapshot
-from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
+from tests.tables import DEVICE, TablePredictor, catalogue, context, plan, profile, resolver
 
 GIB = 2.0**30
 PREDICTOR = TablePredictor({("a", "a"): 1.1})

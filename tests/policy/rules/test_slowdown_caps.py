@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from interfere.errors import InvalidInputError
-from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, ObjectiveKind, Plan, Snapshot
-from tests.tables import DEVICE, TablePredictor, context, profile, resolver
+from tests.tables import DEVICE, TablePredictor, context, plan, profile, resolver
 
 KNOWN = resolver(profile("a"), profile("b"))  # 10 ms a step
 TABLE = {("a", "a"): 1.4, ("a", "b"): 1.4, ("b", "a"): 2.0, ("b", "b"): 2.0}

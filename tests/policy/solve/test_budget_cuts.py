@@ -10,10 +10,9 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.decide import decide
 from interfere.policy.solve import builder
 from interfere.policy.solve.builder import decision_problem
-from interfere.policy.solve.planner import plan
 from interfere.records import Device, Job, Limits, ObjectiveKind, Plan, ScopeLedger, Snapshot, SolveStatus
 from interfere.time_budget import TimeBudget
-from tests.tables import TablePredictor, context, profile, resolver
+from tests.tables import TablePredictor, context, plan, profile, resolver
 
 TYPES, WORKLOADS = ("a", "b", "c"), tuple(f"w{k}" for k in range(12))
 

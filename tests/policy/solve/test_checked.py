@@ -11,13 +11,13 @@ import pytest
 from interfere.matching.problem import Placement
 from interfere.matching.search import Solution, solve_levels
 from interfere.policy.solve import search
-from interfere.policy.solve.planner import plan, plan_pending_jobs
+from interfere.policy.solve.planner import plan_pending_jobs
 from interfere.records import ActionKind, SolveStatus
 from interfere.time_budget import TimeBudget
 from tests.policy.oracle.random_clusters import RandomCluster
 from tests.policy.oracle.seats import SeatedCluster
 from tests.policy.solve.test_search import TYPES, crowd
-from tests.tables import TablePredictor, context, resolver
+from tests.tables import TablePredictor, context, plan, resolver
 
 
 def asked() -> tuple[object, ...]:

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
 from interfere.policy.answer.ranking import rank
-from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, Plan, Snapshot, SolveStatus
-from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
+from tests.tables import DEVICE, TablePredictor, catalogue, context, plan, profile, resolver
 
 PRICES = {"price_per_hour": 2.0, "power_w": 300.0}
 NAMES = tuple("abcdefgh")

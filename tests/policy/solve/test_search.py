@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from interfere.config import SHIPPED_MODEL
-from interfere.policy.solve.planner import plan
 from interfere.records import ActionKind, Device, Job, Limits, ObjectiveKind, Plan, Snapshot, SolveStatus, Window
 from interfere.serving.state import load_served_model
-from tests.tables import TablePredictor, context, profile, resolver
+from tests.tables import TablePredictor, context, plan, profile, resolver
 
 TYPES = ("fast", "slow", "slowest")
 GIB = 2.0**30

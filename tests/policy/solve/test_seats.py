@@ -9,7 +9,6 @@ import pytest
 from interfere.errors import InvalidInputError
 from interfere.policy.answer.ranking import rank
 from interfere.policy.decide import ScopeDecision, decide
-from interfere.policy.solve.planner import plan
 from interfere.predict.groups import DEFAULT_COMPOSITION, composed_slowdown
 from interfere.records import (
     ActionKind,
@@ -23,7 +22,7 @@ from interfere.records import (
     Snapshot,
     SolveStatus,
 )
-from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
+from tests.tables import DEVICE, TablePredictor, catalogue, context, plan, profile, resolver
 
 GIB = 2.0**30
 SLOWDOWN = {("a", "a"): 1.05, ("a", "b"): 1.2, ("b", "a"): 1.1, ("b", "b"): 1.4}
