@@ -5,7 +5,6 @@ with the same expiry. Law 2: no other job gets these devices, or a device that a
 snapshots and ledgers give equal plans and ledgers; the only clock is the one in the snapshot.
 """
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,14 +12,12 @@ from interfere.errors import InvalidInputError
 from interfere.policy.answer.probes import with_probes
 from interfere.policy.answer.starts import (
     all_waiting,
-    job_objective_cost,
     merge_plans,
     plan_of_starts,
     tell_assumed_modes,
 )
 from interfere.policy.answer.subproblem import remaining_snapshot
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.group_costs import cost_alone
 from interfere.policy.deadlines.guarantees import (
     DeadlineReview,
     accept_deadlines,
@@ -56,7 +53,7 @@ from interfere.policy.schedule.sizes import choose_sizes, stop_actions
 from interfere.policy.slowdowns import predicted_slowdowns
 from interfere.policy.solve.planner import plan_pending_jobs
 from interfere.policy.validate import validate_clock, validate_snapshot
-from interfere.records import Action, ActionKind, Job, Plan, Promise, Rule, RuleKind, ScopeLedger
+from interfere.records import Action, ActionKind, Job, Plan, Rule, RuleKind, ScopeLedger
 from interfere.time_budget import TimeBudget
 
 
@@ -94,7 +91,7 @@ def decide(
     infeasible = find_infeasible_deadlines(context)
     context = context.with_snapshot(infeasible.snapshot)
     # 4. Reconcile promises with the snapshot.
-    promises = _with_costs(reconcile_ledger(ledger, context), context)
+    promises = reconcile_ledger(ledger, context)
     # 5. Review accepted deadlines.
     deadlines = review_deadlines(ledger.accepted_deadlines, context)
     # 6. Renew grants: from here on residents ask for the memory that they are granted.
@@ -149,20 +146,6 @@ def _raise_contradictions(context: PlanningContext, ledger: ScopeLedger) -> None
     violations += validate_clock(context.snapshot, ledger)
     if violations:
         raise InvalidInputError.from_violations(violations)
-
-
-def _with_costs(promises: ReconciledPromises, context: PlanningContext) -> ReconciledPromises:
-    """Return the promises; a kept start without a cost, because its partner is gone, gets the cost of running alone."""
-    return replace(promises, kept=tuple(_with_cost(promise, context) for promise in promises.kept))
-
-
-def _with_cost(promise: Promise, context: PlanningContext) -> Promise:
-    action = promise.action
-    job, device = context.pending.get(action.job_id), context.devices.get(action.device_id)
-    if not math.isnan(action.cost) or job is None:
-        return promise
-    cost = cost_alone(job, device, context) if device else job_objective_cost(job, action.slowdown, "", context)
-    return replace(promise, action=replace(action, cost=cost))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

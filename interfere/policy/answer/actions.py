@@ -226,8 +226,7 @@ class WaitingRules:
 
     def _device_classes(self, candidates: Candidates) -> tuple[DeviceClass, ...]:
         """Return the classes of devices on which jobs of one size could start: empty, or with a resident to join."""
-        beside = [host.device_class for host in self._decision.hosts_beside(candidates)]
-        return tuple(dict.fromkeys((*candidates.empty_devices, *beside)))
+        return tuple(candidates.tables)
 
     def _no_device_rule(self, candidates: Candidates, i: int, alone: Sequence[DeviceClass]) -> Rule:
         """Return the rule why a job gets none of the places that the other rules allow."""

@@ -15,11 +15,11 @@ import numpy as np
 
 from interfere.matching.problem import WAITS, Floats, Placement, all_waiting
 from interfere.policy.answer.actions import refuse, with_members
-from interfere.policy.costs.candidates import Candidates
+from interfere.policy.costs.candidates import Candidates, Host
 from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.pair_rules import RuleGroup
-from interfere.policy.solve.decision_problem import DecisionProblem, Host
+from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.policy.solve.greedy import waiting_jobs
 from interfere.policy.solve.search import all_proved, largest_cost, solve_decision
 from interfere.records import NAN, Action, ActionKind, Alternative, LevelKind, Refusal
@@ -167,13 +167,12 @@ def _in_pairs(
 def _beside_resident(candidates: Candidates, i: int, action: Action, k: int, host: Host) -> Iterator[Choice]:
     """Yield the choice of joining a resident that is alone on its devices, if it is allowed."""
     table = host.resident_pairs
-    if table is None or host.places is None or len(host.residents) != 1:
+    if table is None or len(host.residents) != 1:
         return
     pair = i, host.residents[0]
-    if host.places.size == candidates.size and np.isfinite(table.cost[pair]):
-        places = host.places.places
-        decided = next((place for place in places if place.residents[0].id == action.partner_id), None)
-        place = decided or places[0]
+    if np.isfinite(table.cost[pair]):
+        decided = next((place for place in host.places if place.residents[0].id == action.partner_id), None)
+        place = decided or host.places[0]
         partner_id = place.residents[0].id
         own = _pair_choice(table, pair, k, place.devices[0].id, partner_id, chosen=decided is not None)
         yield replace(own, excess=own.cost - float(_costs_alone(candidates)[i]))

@@ -13,13 +13,14 @@ import numpy as np
 from interfere.errors import InvalidInputError
 from interfere.policy.answer.actions import with_members
 from interfere.policy.context import JobCatalogue, PlanningContext
+from interfere.policy.costs.candidates import Host
 from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.objectives import Objective
 from interfere.policy.rules.custom import SharingRule
 from interfere.policy.rules.text import render
 from interfere.policy.schedule.sizes import with_present_sizes
 from interfere.policy.solve.builder import decision_problem
-from interfere.policy.solve.decision_problem import DecisionProblem, Host
+from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.policy.validate import validate_snapshot
 from interfere.protocols import Predictor
 from interfere.records import (
@@ -195,13 +196,12 @@ def _on_empty_devices(
 def _beside(job: Job, decision: DecisionProblem, host: Host) -> Iterator[_RankedDevice]:
     """Yield the devices of a host class, whose residents the job would join."""
     assert host.table is not None
-    assert host.places is not None
     costs = host.table.evaluate(np.zeros((1, 1), dtype=np.int64), host.residents)
     slowdowns, added_cost = costs.slowdown[:, 0].tolist(), float(costs.cost.sum() + costs.shared[0])
     value = max(decision.floor, float(costs.largest[0])) if decision.is_min_max else added_cost
     rule = None if costs.allowed[0] else _blocking_rule(job, host.table, host.residents, slowdowns)
-    stands_for = {resident.id: k for k, resident in enumerate(host.places.residents)}
-    for place in host.places.places:
+    stands_for = {resident.id: k for k, resident in enumerate(host.places[0].residents)}
+    for place in host.places:
         of_place = rule
         if rule is not None and rule.partner_id in stands_for:
             partner_id = place.residents[stands_for[rule.partner_id]].id

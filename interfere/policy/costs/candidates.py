@@ -39,22 +39,23 @@ class HostPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostClass:
-    """Host places of one device class whose residents are equal to every rule and prediction."""
+class Host:
+    """The empty devices of a class, or places of a class whose residents are equal to every rule and prediction."""
 
     device_class: DeviceClass
-    size: int  # devices that each job takes
-    places: tuple[HostPlace, ...]
-
-    @property
-    def residents(self) -> tuple[Job, ...]:
-        """The jobs that stand for those that run there."""
-        return self.places[0].residents
+    places: tuple[HostPlace, ...] = ()  # none for empty devices
+    table: GroupTable | None = None  # of the costs beside residents; None for empty devices
+    residents: tuple[int, ...] = ()  # places of its residents in the table
 
     @property
     def room(self) -> int:
         """Jobs that may still start."""
         return self.device_class.seats - len(self.residents)
+
+    @property
+    def resident_pairs(self) -> PairCosts | None:
+        """The costs of pending jobs beside each resident of the table; None for empty devices."""
+        return None if self.table is None else self.table.resident_pairs
 
 
 def has_groups(snapshot: Snapshot) -> bool:
@@ -62,29 +63,23 @@ def has_groups(snapshot: Snapshot) -> bool:
     return any(device.seats not in (None, DEFAULT_SEATS) for device in snapshot.devices)
 
 
-def host_classes(context: PlanningContext, size: int, keys: JobKeys) -> tuple[HostClass, ...]:
-    """The places beside residents that have a free seat, by class, in the order of the snapshot."""
+def _host_places(context: PlanningContext, size: int, keys: JobKeys) -> dict[DeviceClass, list[tuple[HostPlace, ...]]]:
+    """The places beside residents that have a free seat, by device class and class of residents."""
     number: dict[Hashable, int] = {}  # of each class of residents: gives them one order everywhere
-    classes: dict[Hashable, list[HostPlace]] = {}
+    classes: dict[tuple[DeviceClass, tuple[int, ...]], list[HostPlace]] = {}
     for devices, residents in _shared_devices(context, size):
         device_class = context.device_class(devices[0])
         if any(context.device_class(device) != device_class for device in devices[1:]):
             continue
-        if len(residents) >= device_class.seats:
-            continue
-        if len(residents) == 1:
-            kind = number.setdefault(keys.of(residents[0]), len(number))
-            place = HostPlace(devices=devices, residents=tuple(residents))
-            classes.setdefault((device_class, (kind,)), []).append(place)
-            continue
-        of = {job.id: number.setdefault(keys.of(job), len(number)) for job in residents}
-        ordered = tuple(sorted(residents, key=lambda job: of[job.id]))
-        kinds = tuple(of[job.id] for job in ordered)
-        classes.setdefault((device_class, kinds), []).append(HostPlace(devices=devices, residents=ordered))
-    return tuple(
-        HostClass(device_class=context.device_class(places[0].devices[0]), size=size, places=tuple(places))
-        for places in classes.values()
-    )
+        if len(residents) < device_class.seats:
+            kinds = [number.setdefault(keys.of(job), len(number)) for job in residents]
+            order = sorted(range(len(kinds)), key=kinds.__getitem__)
+            place = HostPlace(devices=devices, residents=tuple(residents[k] for k in order))
+            classes.setdefault((device_class, tuple(kinds[k] for k in order)), []).append(place)
+    places_on: dict[DeviceClass, list[tuple[HostPlace, ...]]] = {}
+    for (device_class, _), places in classes.items():
+        places_on.setdefault(device_class, []).append(tuple(places))
+    return places_on
 
 
 def _shared_devices(context: PlanningContext, size: int) -> list[tuple[tuple[Device, ...], Sequence[Job]]]:
@@ -125,6 +120,7 @@ class Candidates:
     empty_devices: Mapping[DeviceClass, tuple[Device, ...]]
     max_new_devices: int  # at most so many empty devices are taken, by jobs of all sizes
     tables: Mapping[DeviceClass, GroupTable]  # of the classes of empty devices, then of those with residents to join
+    hosts: tuple[Host, ...]  # the places beside residents, by table
 
     @property
     def pending(self) -> tuple[Job, ...]:
@@ -155,10 +151,8 @@ class Candidates:
         return np.asarray(np.minimum.reduce([np.full(len(self.job_classes), np.inf), *self.solo_cost.values()]))
 
 
-def find_candidates(
-    context: PlanningContext, size: int, hosts: Sequence[HostClass], keys: JobKeys, *, by_start_weight: bool
-) -> Candidates:
-    """Return the context's pending jobs that take `size` devices, with their costs on empty devices and on `hosts`.
+def find_candidates(context: PlanningContext, size: int, keys: JobKeys, *, by_start_weight: bool) -> Candidates:
+    """Return the context's pending jobs that take `size` devices, with their costs on all devices.
 
     `by_start_weight`: whether jobs of different start weight are of different classes. Where no job has to wait, who
     would wait first says nothing, and there are fewer classes without: ageing makes eight of one.
@@ -177,21 +171,34 @@ def find_candidates(
             empty.setdefault(context.device_class(device), []).append(device)
     most = sum(map(len, empty.values()))
     # 2. Tables of costs: of each class of residents one job.
+    places_on = _host_places(context, size, keys)
     residents: dict[DeviceClass, dict[Hashable, Job]] = {
-        name: {} for name, devices in empty.items() if len(devices) >= size
+        name: {} for name in (*(name for name, devices in empty.items() if len(devices) >= size), *places_on)
     }
-    for host in hosts:
-        on_class = residents.setdefault(host.device_class, {})
-        for job in host.residents:
-            on_class.setdefault(keys.of(job), job)
+    for name, classes_of_places in places_on.items():
+        for places in classes_of_places:
+            for job in places[0].residents:
+                residents[name].setdefault(keys.of(job), job)
     sized = _context_of_size(context, size)
+    tables = {name: GroupTable(pending, list(jobs.values()), name, sized) for name, jobs in residents.items()}
+    place_of = {name: {key: k for k, key in enumerate(jobs)} for name, jobs in residents.items()}
     return Candidates(
         size=size,
         job_classes=tuple(map(tuple, classes.values())),
         start_weight=start_weights(pending, context.now_s, limits.timing.ageing_s),
         empty_devices={name: tuple(devices) for name, devices in empty.items() if len(devices) >= size},
         max_new_devices=most if limits.max_devices is None else min(limits.max_devices, most),
-        tables={name: GroupTable(pending, list(jobs.values()), name, sized) for name, jobs in residents.items()},
+        tables=tables,
+        hosts=tuple(
+            Host(
+                device_class=name,
+                places=places,
+                table=table,
+                residents=tuple(place_of[name][keys.of(job)] for job in places[0].residents),
+            )
+            for name, table in tables.items()
+            for places in places_on.get(name, ())
+        ),
     )
 
 

@@ -8,8 +8,10 @@ device: no other job gets the device or a free seat on it.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from interfere.policy.answer.starts import job_objective_cost
 from interfere.policy.answer.subproblem import remaining_snapshot
 from interfere.policy.context import PlanningContext
+from interfere.policy.costs.group_costs import cost_alone
 from interfere.policy.rules.jobs_on_class import availability_rule
 from interfere.policy.rules.text import render
 from interfere.records import NAN, Action, ActionKind, Device, Plan, Promise, Rule, RuleKind, Snapshot
@@ -170,7 +172,7 @@ def _review_partners(
         elif promise.action.kind is ActionKind.MOVE:
             kept.append(replace(promise, action=_move_alone(promise.action)))
         elif ActionKind.START_ALONE in context.limits.allowed:
-            kept.append(replace(promise, action=_start_alone(promise.action)))
+            kept.append(replace(promise, action=_start_alone(promise.action, context)))
         else:
             reason = f"its partner {partner_id} is gone, and start_alone is not an allowed action"
             released.append(ReleasedPromise(promise=promise, reason=reason))
@@ -208,8 +210,12 @@ def _move_alone(move: Action) -> Action:
     return replace(move, partner_id="", slowdown=1.0, partner_slowdown=NAN)
 
 
-def _start_alone(start: Action) -> Action:
-    """Return the start without its partner; the cost is NaN until it is computed again."""
+def _start_alone(start: Action, context: PlanningContext) -> Action:
+    """Return the start without its partner, at the cost of running alone; NaN for a job that is not in the snapshot."""
+    job, device = context.pending.get(start.job_id), context.devices.get(start.device_id)
+    cost = NAN
+    if job is not None:
+        cost = cost_alone(job, device, context) if device else job_objective_cost(job, 1.0, "", context)
     return replace(
         start,
         kind=ActionKind.START_ALONE,
@@ -220,7 +226,7 @@ def _start_alone(start: Action) -> Action:
         partner_slowdown=NAN,
         partner_ids=(),
         partner_slowdowns=(),
-        cost=NAN,
+        cost=cost,
     )
 
 

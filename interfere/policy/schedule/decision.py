@@ -40,13 +40,14 @@ from interfere.records import (
     EndPromise,
     HeuristicValue,
     Job,
+    LevelKind,
     Plan,
+    PlanLevel,
     Rule,
     RuleKind,
     ScopeLedger,
     SolveStatus,
 )
-from interfere.records.plans import LevelKind, PlanLevel
 
 PROMISE_FACTOR = 2.0  # times the time to the end that a plan in order of submission gives
 PROMISE_SLACK_S = 600.0

@@ -18,11 +18,10 @@ from interfere.matching.problem import (
     PlacementProblem,
 )
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.candidates import HostClass, find_candidates, host_classes, resident_floor
+from interfere.policy.costs.candidates import Host, find_candidates, resident_floor
 from interfere.policy.costs.group_tables import GroupCosts, GroupTable
 from interfere.policy.costs.job_classes import JobKeys, company_lengths
-from interfere.policy.device_class import DeviceClass
-from interfere.policy.solve.decision_problem import DecisionProblem, Host
+from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.policy.solve.patterns import (
     LISTING_UNITS,
     GroupList,
@@ -91,12 +90,8 @@ class _Builder:
     def __init__(self, context: PlanningContext, *, by_start_weight: bool) -> None:
         self._context = context
         sizes = sorted({job.gpus for job in context.snapshot.pending})
-        self._keys = JobKeys(context.snapshot, context.custom_objective, context.custom_rules)
-        self._host_classes = [host_classes(context, size, self._keys) for size in sizes]
-        self.candidates = tuple(
-            find_candidates(context, size, hosts, self._keys, by_start_weight=by_start_weight)
-            for size, hosts in zip(sizes, self._host_classes, strict=True)
-        )
+        keys = JobKeys(context.snapshot, context.custom_objective, context.custom_rules)
+        self.candidates = tuple(find_candidates(context, size, keys, by_start_weight=by_start_weight) for size in sizes)
         counts = [len(each.job_classes) for each in self.candidates]
         self.first_class = np.concatenate([[0], np.cumsum(counts)])[:-1].tolist()
         self.pending = [job for each in self.candidates for job in each.pending]
@@ -117,8 +112,7 @@ class _Builder:
             first_kind += len(self._kinds[-1].jobs)
         self._patterns: PatternBuilder | None = None
         rooms = [
-            [host.room for host in hosts] + [name.seats for name in each.empty_devices]
-            for each, hosts in zip(self.candidates, self._host_classes, strict=True)
+            [host.room for host in each.hosts] + [name.seats for name in each.empty_devices] for each in self.candidates
         ]
         several = max((room for of_size in rooms for room in of_size), default=0) > DEFAULT_SEATS
         linear = several and is_linear(context.objective)
@@ -180,7 +174,7 @@ class _Builder:
             waiting_levels.append(Level(cost=cost, bounds=free, floor=0.0, is_waiting=True, patterns=none))
         groups: tuple[int | None, ...] = (None,)
         if context.objective.by_priority:
-            residents = [job.priority for host in self.hosts if host.places for job in host.places.residents]
+            residents = [job.priority for host in self.hosts if host.places for job in host.places[0].residents]
             groups = tuple(sorted({*priority.tolist(), *residents}, reverse=True))
         cost_levels = tuple(self._cost_level(parts, problem, group if len(groups) > 1 else None) for group in groups)
         return DecisionProblem(
@@ -224,24 +218,20 @@ class _Builder:
 
     def _parts(self, block: int) -> Iterator[GroupColumns]:
         candidates, total = self.candidates[block], int(self.candidates[block].counts.sum())
-        hosts_of: dict[DeviceClass, list[HostClass]] = {name: [] for name in candidates.tables}
-        for each in self._host_classes[block]:
-            hosts_of[each.device_class].append(each)
         for name, table in candidates.tables.items():
-            rooms = [host.room for host in hosts_of[name]]
+            hosts = [host for host in candidates.hosts if host.table is table]
+            rooms = [host.room for host in hosts]
             rooms += [name.seats] if name in candidates.empty_devices else []
             groups = self._listed(block, table, max(rooms))
             if name in candidates.empty_devices:
                 at, host = np.flatnonzero(np.isfinite(table.solo_cost)), self._empty.index(name)
                 yield self._columns(block, table, host, at[:, None], _alone(table.solo_cost[at]), ())
                 yield from self._on_host(block, table, groups, host, (), min(name.seats, total))
-            place_of = {self._keys.of(job): k for k, job in enumerate(table.residents)}
-            for places in hosts_of[name]:
-                residents = tuple(place_of[self._keys.of(job)] for job in places.residents)
-                self.hosts.append(Host(device_class=name, places=places, table=table, residents=residents))
-                self.supply.append(len(places.places))
-                room = min(places.room, total)
-                yield from self._on_host(block, table, groups, len(self.hosts) - 1, residents, room)
+            for each in hosts:
+                self.hosts.append(each)
+                self.supply.append(len(each.places))
+                room = min(each.room, total)
+                yield from self._on_host(block, table, groups, len(self.hosts) - 1, each.residents, room)
 
     def _columns(
         self, block: int, table: GroupTable, host: int, members: Ints, costs: GroupCosts, residents: Sequence[int]

@@ -22,26 +22,10 @@ from interfere.matching.problem import (
     Level,
     PlacementProblem,
 )
-from interfere.policy.costs.candidates import Candidates, HostClass
+from interfere.policy.costs.candidates import Candidates, Host
 from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.pair_costs import PairCosts
-from interfere.policy.device_class import DeviceClass
 from interfere.records import Job, LevelKind
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """One row of supply: the empty devices of a class, or the places of a host class."""
-
-    device_class: DeviceClass
-    places: HostClass | None = None  # None for empty devices
-    table: GroupTable | None = None  # of a host class
-    residents: tuple[int, ...] = ()  # places of its residents in the table
-
-    @property
-    def resident_pairs(self) -> PairCosts | None:
-        """The costs of pending jobs beside each resident of the table; None for empty devices."""
-        return None if self.table is None else self.table.resident_pairs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +57,10 @@ class DecisionProblem:
         """The kind and priority of each of `levels`."""
         return (*self.waiting, *self.costs)
 
-    def hosts_beside(self, candidates: Candidates) -> list[Host]:
-        """The classes of places beside residents that jobs of one size may join."""
-        return [host for host in self.hosts if host.places and host.places.size == candidates.size]
-
     def pair_tables(self, candidates: Candidates) -> list[PairCosts]:
         """The pair tables of jobs of one size: on empty devices with several seats, then with residents."""
         empty = [table for name, table in candidates.pair_tables.items() if name.seats > 1]
-        beside = (host.resident_pairs for host in self.hosts_beside(candidates))
+        beside = (host.resident_pairs for host in candidates.hosts)
         return [*empty, *{id(table): table for table in beside if table is not None}.values()]
 
     def partners(self, candidates: Candidates, table: PairCosts) -> Sequence[Sequence[Job]]:
@@ -89,8 +69,8 @@ class DecisionProblem:
             return candidates.job_classes
         if id(table) not in self._partners:
             jobs: list[list[Job]] = [[] for _ in table.columns.jobs]
-            for host in self.hosts_beside(candidates):
-                for place in host.places.places if host.places and host.resident_pairs is table else ():
+            for host in candidates.hosts:
+                for place in host.places if host.resident_pairs is table else ():
                     for column, resident in zip(host.residents, place.residents, strict=True):
                         jobs[column].append(resident)
             self._partners[id(table)] = jobs

@@ -38,7 +38,7 @@ def start_groups(decision: DecisionProblem, placement: Placement, queue: Sequenc
     position = {job.id: k for k, job in enumerate(queue)}
     free: dict[DeviceClass, list[Device]] = {}
     for host in decision.hosts:
-        if host.places is None:
+        if not host.places:
             empty = [list(each.empty_devices.get(host.device_class, ())) for each in decision.candidates]
             free[host.device_class] = max(empty, key=len)
     groups: list[StartGroup] = []
@@ -86,10 +86,10 @@ def _groups_of_block(
     for column, jobs, classes in jobs_of:
         host = int(problem.host[column])
         there = decision.hosts[host]
-        if there.places is None:
+        if not there.places:
             place = HostPlace(devices=sets[there.device_class].popleft(), residents=())
         else:
-            place = seats.setdefault(host, deque(there.places.places)).popleft()
+            place = seats.setdefault(host, deque(there.places)).popleft()
         groups.append(
             StartGroup(
                 column=column,

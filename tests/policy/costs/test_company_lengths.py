@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.policy.costs import company_lengths as lengths
+from interfere.policy.costs import job_classes as lengths
 from interfere.policy.costs.job_classes import company_lengths
 from interfere.policy.problem_size import problem_size
 from interfere.policy.solve.planner import plan_pending_jobs
