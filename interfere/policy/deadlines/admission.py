@@ -86,7 +86,9 @@ class CapacityProfile:
         times_s, free = self._times_s, self._free
         first, last = bisect_right(times_s, from_s) - 1, bisect_left(times_s, until_s)
         self.visited_steps += last - first
-        return first >= last or int(np.frombuffer(free, np.int64)[first:last].min()) >= count
+        if first >= last or free[first] < count:  # mostly
+            return first >= last
+        return int(np.frombuffer(free, np.int64)[first:last].min()) >= count
 
     def earliest_start(self, count: int, runtime_s: float, from_s: float) -> float:
         """Return the earliest time from `from_s` at which `count` devices are free for `runtime_s`; inf if there is
