@@ -224,7 +224,7 @@ def _adapter_settings(cluster: SlurmCluster, address: str, arm: Arm) -> Path:
         "interval_s": POLL_S,
         "timeout_s": 30.0,
         "least_window_s": 1.0,
-        "report_every_s": 4.0,  # two of which are left out of every window: Slurm writes whole seconds
+        "report_every_s": 4.0,  # a site has 60 s
         "start_s": PLACE_S,
         "prepare_s": PREPARE_S,
         "moves": arm is Arm.MOVES,

@@ -1,9 +1,10 @@
 """The runs of jobs on devices, and the windows of time in which the co-located jobs did not change.
 
-A run is cut where a co-located job comes or goes, and at whole multiples of `report_every_s`, but not just after a cut:
-a short job stays whole. Schedulers write times in whole seconds, so a second at either end of every window is left
-out. Steps are counted between the first and the last mark in a window. Where a co-located job marks steps too, only the
-time between its marks counts: a job that still loads its data slows no other job down.
+A run is cut where a co-located job comes or goes, and at whole multiples of `report_every_s`, but not just after a
+cut: a short job stays whole. Schedulers write times in whole seconds, so a second is left out beside every start and
+end of a co-located job; the job's own marks tell when it began and ended. Steps are counted between the first and the
+last mark in a window. Where a co-located job marks steps too, only the time between its marks counts: a job that
+still loads its data slows no other job down.
 
 Law: the id of a window always stands for the same content, so an adapter that restarts reports nothing twice.
 """
@@ -20,7 +21,7 @@ from interfere.progress import Mark
 from interfere.records import Progress
 from interfere.sharing_modes import SharingMode
 
-GUARD_S = 1.0  # times of starts and ends are cut to whole seconds
+GUARD_S = 1.0  # times at which others start and end are cut to whole seconds
 
 
 class AdvisedJob(Protocol):
@@ -178,19 +179,19 @@ def _windows_of_residency(
 ) -> Iterator[ColocationWindow[J]]:
     end_s, every_s, oldest_s = min(residency.end_s, now_s), rules.report_every_s, now_s - rules.lookback_s
     grid = range(math.ceil(max(residency.start_s, oldest_s) / every_s), math.floor(end_s / every_s) + 1)
-    changes = {residency.start_s, end_s, *(t for each in others for t in (each.start_s, each.end_s))}
+    others_s = {t for each in others for t in (each.start_s, each.end_s)}
+    changes = {residency.start_s, end_s, *others_s}
     for since, until in pairwise(sorted(t for t in changes if residency.start_s <= t <= end_s)):
         cuts = [k * every_s for k in grid if since + rules.lead_s < k * every_s < until]
         for start, end in pairwise([since, *cuts, until]):
             still_open = end == now_s and residency.end_s > now_s
             is_old = start < oldest_s + rules.lead_s  # an adapter that started later may not know the change before it
-            if still_open or end > now_s - rules.settle_s or is_old or end - start <= 2 * GUARD_S:
+            begin_s, until_s = start + GUARD_S * (start in others_s), end - GUARD_S * (end in others_s)
+            if still_open or end > now_s - rules.settle_s or is_old or until_s <= begin_s:
                 continue
             company = tuple(each for each in others if each.start_s < end and each.end_s > start)
             if all(each.workload for each in company) and len(company) <= rules.max_company:
-                yield ColocationWindow(
-                    residency=residency, start_s=start + GUARD_S, end_s=end - GUARD_S, company=company
-                )
+                yield ColocationWindow(residency=residency, start_s=begin_s, end_s=until_s, company=company)
 
 
 class MarkSource(Protocol[J]):

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interfere.serving.adapters.windows import Place, Residencies, Residency, Run, WindowRules, colocation_windows
+from interfere.serving.adapters.windows import (
+    GUARD_S,
+    Place,
+    Residencies,
+    Residency,
+    Run,
+    WindowRules,
+    colocation_windows,
+)
 
 NOW = 10_000.0
 RULES = WindowRules(report_every_s=60.0, least_window_s=5.0, lookback_s=900.0, settle_s=3.0)
@@ -66,14 +74,16 @@ def test_the_company_of_a_window_is_all_of_it_and_constant(chosen: list[tuple[in
     last_end_s: dict[str, float] = {}
     for window in colocation_windows(residencies, RULES, NOW):
         job = window.residency.job.id
-        assert window.residency.start_s < window.start_s < window.end_s < min(window.residency.end_s, NOW)
-        assert window.start_s > last_end_s.get(job, -math.inf), "windows of one residency follow each other"
+        assert window.residency.start_s <= window.start_s < window.end_s <= min(window.residency.end_s, NOW)
+        assert window.start_s >= last_end_s.get(job, -math.inf), "windows of one residency follow each other"
         last_end_s[job] = window.end_s
         others = [each for each in residencies if each.place == window.residency.place and each.job.id != job]
         beside = [each for each in others if each.start_s < window.end_s and each.end_s > window.start_s]
         assert list(window.company) == beside
         assert all(each.is_certain for each in (window.residency, *beside)), "nobody says who was where"
         assert all(each.start_s <= window.start_s and each.end_s >= window.end_s for each in beside)
+        edges_s = [time_s for each in others for time_s in (each.start_s, each.end_s)]
+        assert not any(window.start_s - GUARD_S < time_s < window.end_s + GUARD_S for time_s in edges_s)
 
 
 def test_a_short_job_is_measured_at_every_second_of_the_minute() -> None:
