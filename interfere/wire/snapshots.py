@@ -43,33 +43,29 @@ class _Parts(NamedTuple, Generic[T]):
     contents: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotInParts:
-    """A snapshot split for comparison: the bytes of each job and device without times, and the bytes of everything
-    else."""
+@dataclass(frozen=True, kw_only=True)
+class ReceivedSnapshot:
+    """The snapshot of a request, split for comparison: the bytes of each job and device without times, and the bytes
+    of everything else."""
 
     snapshot: Snapshot
     pending: tuple[bytes, ...]
     devices: tuple[bytes, ...]
     others: bytes
+    base_id: str  # of the snapshot that the request changes; empty for a whole one
 
-    @property
-    def pending_parts(self) -> _Parts[Job]:
-        """Return the pending jobs with their bytes."""
-        return _Parts(self.snapshot.pending, self.pending)
-
-    @property
-    def device_parts(self) -> _Parts[Device]:
-        """Return the devices with their bytes."""
-        return _Parts(self.snapshot.devices, self.devices)
-
-    @property
+    @cached_property
     def content(self) -> bytes:
-        """Return the bytes of the snapshot: a request that says the same."""
+        """The bytes of the snapshot: a request that says the same, however it was sent."""
         return b"".join((self.others, *self.pending, *self.devices))
 
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of its bytes."""
+        return hashlib.sha256(self.content).hexdigest()
 
-def read_snapshot(request: pb.MatchRequest, base_of: Callable[[str, str], SnapshotInParts]) -> SnapshotInParts:
+
+def read_snapshot(request: pb.MatchRequest, base_of: Callable[[str, str], ReceivedSnapshot]) -> ReceivedSnapshot:
     """Return the snapshot of a request.
 
     `base_of` returns the snapshot of a scope by its base id; what it raises is raised. Raises InvalidInputError.
@@ -83,8 +79,10 @@ def read_snapshot(request: pb.MatchRequest, base_of: Callable[[str, str], Snapsh
     snapshot = sent
     if delta is not None:
         base = base_of(sent.scope, delta.base_id)
-        pending = _changed("pending", base.pending_parts, pending, delta.removed_pending, delta.pending_order)
-        devices = _changed("devices", base.device_parts, devices, delta.removed_devices, delta.device_order)
+        known = _Parts(base.snapshot.pending, base.pending)
+        pending = _changed("pending", known, pending, delta.removed_pending, delta.pending_order)
+        known_devices = _Parts(base.snapshot.devices, base.devices)
+        devices = _changed("devices", known_devices, devices, delta.removed_devices, delta.device_order)
         snapshot = with_times(replace(sent, pending=pending.records, devices=devices.records), request.times)
     # 3. Its bytes.
     others = pb.MatchRequest(times=times_of(jobs_of(snapshot)))
@@ -92,7 +90,8 @@ def read_snapshot(request: pb.MatchRequest, base_of: Callable[[str, str], Snapsh
         if field.name not in _MADE_OF_PARTS:
             _set(others, field, value)
     others.scope = snapshot.scope
-    return SnapshotInParts(
+    return ReceivedSnapshot(
+        base_id=delta.base_id if delta else "",
         snapshot=snapshot,
         pending=pending.contents,
         devices=devices.contents,
@@ -302,34 +301,6 @@ class SentSnapshots:
             while len(self._kept) > MAX_SCOPES:
                 self._kept.popitem(last=False)
 
-    def forget(self) -> None:
-        """Send the whole of every scope's next snapshot."""
-        with self._lock:
-            self._kept.clear()
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReceivedSnapshot:
-    """The snapshot of a request, and its bytes."""
-
-    parts: SnapshotInParts
-    base_id: str  # of the snapshot that the request changes; empty for a whole one
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """Return the snapshot."""
-        return self.parts.snapshot
-
-    @cached_property
-    def content(self) -> bytes:
-        """Return its bytes: a request that says the same, however it was sent."""
-        return self.parts.content
-
-    @cached_property
-    def digest(self) -> str:
-        """Return the SHA-256 of its bytes."""
-        return hashlib.sha256(self.content).hexdigest()
-
 
 class KnownSnapshots:
     """The snapshots that later requests may be based on. Thread-safe."""
@@ -342,16 +313,15 @@ class KnownSnapshots:
     def read(self, request: pb.MatchRequest) -> ReceivedSnapshot:
         """Return the snapshot of a request. Raises InvalidInputError, and NotFoundError for the changes of a snapshot
         that is not kept."""
-        base_id = request.delta.base_id if request.HasField("delta") else ""
-        return ReceivedSnapshot(parts=read_snapshot(request, self._base), base_id=base_id)
+        return read_snapshot(request, self._base)
 
-    def _base(self, scope: str, base_id: str) -> SnapshotInParts:
+    def _base(self, scope: str, base_id: str) -> ReceivedSnapshot:
         with self._lock:
             base = self._kept.get((scope, base_id))
         if base is None:
             what = "the snapshot that these changes are based on is not kept here"
             raise NotFoundError(what, value=base_id, remedy="send the whole snapshot")
-        return base.parts
+        return base
 
     def keep(self, received: ReceivedSnapshot) -> str:
         """Keep a decided snapshot in place of its base, and return its id; empty where it is not kept."""

@@ -20,7 +20,7 @@ from interfere.errors import InterfereError, InvalidInputError, NotFoundError
 from interfere.records import ActionKind, Device, Explanation, Job, Limits, ObjectiveKind, Plan, Snapshot
 from interfere.serving.server import RunningServer, start_server
 from interfere.v1 import policy_pb2 as pb
-from interfere.wire.snapshots import KnownSnapshots, SnapshotInParts
+from interfere.wire.snapshots import KnownSnapshots, ReceivedSnapshot
 from tests.models import DEVICE_TYPE, WORKLOADS, publish
 
 ROUNDS = 20 * int(os.environ.get("SOAK_ROUNDS", "1"))  # make soak: 1,000
@@ -151,7 +151,7 @@ def told(answer: Plan | Explanation | InterfereError, ids: list[str]) -> str:
     return text
 
 
-def lost(_: KnownSnapshots, scope: str, base_id: str) -> SnapshotInParts:
+def lost(_: KnownSnapshots, scope: str, base_id: str) -> ReceivedSnapshot:
     """In place of `KnownSnapshots._base`: nothing is kept any longer."""
     raise NotFoundError("lost", value=(scope, base_id))
 
@@ -181,7 +181,7 @@ def test_changes_are_answered_as_the_whole_is(tmp_path: Path, monkeypatch: pytes
             monkeypatch.setattr(KnownSnapshots, "_base", lost if cluster.rng.random() < 0.04 else base_of)
             calls = 2 if cluster.rng.random() < 0.1 else 1  # the same again: stored where it has an id
             for _ in range(calls):
-                whole._sent.forget()
+                whole._sent._kept.clear()
                 answers = answer_of(client, snapshot), answer_of(whole, snapshot)
                 assert told(answers[0], ids[0]) == told(answers[1], ids[1]), f"round {number}"
             plan = answers[0] if isinstance(answers[0], Plan) else None

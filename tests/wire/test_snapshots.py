@@ -13,15 +13,15 @@ from interfere.records import NAN, Device, Job, Limits, Snapshot, Window
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.converter import from_proto, to_proto
 from interfere.wire.job_times import NAMES, times_of
-from interfere.wire.snapshots import SnapshotInParts, changes_since, read_snapshot
+from interfere.wire.snapshots import ReceivedSnapshot, changes_since, read_snapshot
 from tests.wire.test_converters import same
 
 
-def of_base(base: SnapshotInParts) -> Callable[[str, str], SnapshotInParts]:
+def of_base(base: ReceivedSnapshot) -> Callable[[str, str], ReceivedSnapshot]:
     return lambda scope, base_id: base
 
 
-def no_base(scope: str, base_id: str) -> SnapshotInParts:
+def no_base(scope: str, base_id: str) -> ReceivedSnapshot:
     raise AssertionError("a whole snapshot has no base")
 
 
@@ -30,7 +30,7 @@ def received(request: pb.MatchRequest) -> pb.MatchRequest:
     return pb.MatchRequest.FromString(request.SerializeToString())
 
 
-def whole(snapshot: Snapshot) -> SnapshotInParts:
+def whole(snapshot: Snapshot) -> ReceivedSnapshot:
     return read_snapshot(received(to_proto(snapshot, pb.MatchRequest)), no_base)
 
 
