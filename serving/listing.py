@@ -21,7 +21,6 @@ from interfere.records import (
     RuleCount,
     RuleKind,
     ScopeDevice,
-    ScopeList,
     ScopeState,
     Snapshot,
     SolveStatus,
@@ -54,11 +53,6 @@ def newest_decisions(store: Store, query: DecisionQuery) -> DecisionList:
         for audit in audits
     )
     return DecisionList(scope=scope, decisions=tuple(decisions))
-
-
-def all_scopes(store: Store) -> ScopeList:
-    """Return all scopes with a clock, by name."""
-    return ScopeList(scopes=store.ledgers.summaries())
 
 
 def scope_state(store: Store, scope: str) -> ScopeState:

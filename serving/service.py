@@ -25,8 +25,6 @@ from interfere.policy.validate import validate_clock
 from interfere.predict.acceptance.score import score
 from interfere.predict.residual import OnlineModel
 from interfere.records import (
-    DecisionList,
-    DecisionQuery,
     Device,
     ExplainQuery,
     Explanation,
@@ -44,9 +42,6 @@ from interfere.records import (
     RankQuery,
     Reported,
     ScopeLedger,
-    ScopeList,
-    ScopeQuery,
-    ScopeState,
     Snapshot,
     TrainingTableSummary,
 )
@@ -55,7 +50,6 @@ from interfere.records.served_model import scores_of
 from interfere.serving.decisions import DecisionMaker, explain
 from interfere.serving.learning.ledger import ObservationLedger
 from interfere.serving.learning.log_fold import LogFold
-from interfere.serving.listing import all_scopes, newest_decisions, scope_state
 from interfere.serving.metrics import Metrics
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.serving.request_checks import MAX_ENTRIES, check_job, check_predicted_pairs, check_snapshot
@@ -89,13 +83,13 @@ class PolicyCore:
 
         `learns_beside`: learn a long log again in the background, while the previous model answers calls.
         """
-        self._store, self._metrics, self._max_log_entries = store, metrics, max_log_entries
+        self.store, self._metrics, self._max_log_entries = store, metrics, max_log_entries
         self._learns_beside = learns_beside
         self._writing = threading.Lock()
         self.decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s, site_policy=site_policy)
         self.snapshots = KnownSnapshots()
         self._profiles_version = store.profiles.version()
-        profiles = self._stored_catalogue(model)
+        profiles = self.stored_catalogue(model)
         self._observed = self._learned_by(model, profiles, metrics, self._show_learned)
         self._state = ServedState(model=model, profiles=profiles, learned=self._observed.published)
         metrics.set_model_version(self._state.version)
@@ -137,23 +131,23 @@ class PolicyCore:
         """Raise what a decision for the snapshot would raise before anything is computed."""
         check_snapshot(snapshot, self.state.profiles, self.decisions.site_policy)
         check_predicted_pairs(snapshot, self.state)
-        if violations := validate_clock(snapshot, self._store.ledgers.read(snapshot.scope)):
+        if violations := validate_clock(snapshot, self.store.ledgers.read(snapshot.scope)):
             raise InvalidInputError.from_violations(violations)
 
     def remember(self, audit: DecisionAudit) -> None:
         """Store the audit of a decision. Where it cannot be stored, the decision stands and is not explained."""
         with suppress(UnavailableError):
-            self._store.audits.put(audit)
+            self.store.audits.put(audit)
 
     def explain(self, query: ExplainQuery) -> Explanation:
         """Return the reasons for one job's action, computed with current knowledge. Raises NotFoundError."""
-        return explain(query, self._store, self.state, self.decisions.site_policy)
+        return explain(query, self.store, self.state, self.decisions.site_policy)
 
     def rank(self, query: RankQuery) -> RankAnswer:
         """Return a ranking of every device for one job, best first."""
         state = self.state
         check_job(query.job, state.profiles)
-        ledger = self._store.ledgers.read(query.scope) if query.scope else ScopeLedger(scope="")
+        ledger = self.store.ledgers.read(query.scope) if query.scope else ScopeLedger(scope="")
         asked = Snapshot(scope=query.scope, pending=(), devices=query.devices)
         rankings = rank(
             query.job,
@@ -214,7 +208,7 @@ class PolicyCore:
         """Return a core with another model on the same store. It has learned the observations; `follow` lets it learn
         the newer ones."""
         replica = copy(self)
-        profiles = self._stored_catalogue(model)
+        profiles = self.stored_catalogue(model)
         replica._observed = self._learned_by(model, profiles, Metrics(), replica._show_learned)
         replica._state = ServedState(model=model, profiles=profiles, learned=replica._observed.published)
         return replica
@@ -239,14 +233,14 @@ class PolicyCore:
 
     def learned_at(self, model: ServedModel, sequence: int) -> OnlineModel:
         """Return a model after it has learned the log up to an entry."""
-        profiles = self._stored_catalogue(model)
-        fold = LogFold(model.untaught, self._store.observations, self._store.checkpoints, profiles)
+        profiles = self.stored_catalogue(model)
+        fold = LogFold(model.untaught, self.store.observations, self.store.checkpoints, profiles)
         return fold.model_after(sequence)[0]
 
     def _stored_catalogue(self, model: ServedModel, before: ProfileCatalogue | None = None) -> ProfileCatalogue:
         """Return the catalogue of the model's own and the stored profiles. Profiles in the earlier catalogue `before`
         stay the same objects."""
-        catalogue = model.catalogue(self._store.profiles, before)
+        catalogue = model.catalogue(self.store.profiles, before)
         self._metrics.set("interfere_quarantined_profiles", len(catalogue.problems))
         for profile_id, problem in catalogue.problems.items():
             _log.warning("profile %s is set aside, nothing is predicted from it: %s", profile_id, problem)
@@ -260,8 +254,8 @@ class PolicyCore:
         model.encoded_jobs.on_eviction = partial(self._metrics.count_evictions, "encoded_job")
         return ObservationLedger(
             model.untaught,
-            self._store.observations,
-            self._store.checkpoints,
+            self.store.observations,
+            self.store.checkpoints,
             profiles,
             metrics,
             self._max_log_entries,
@@ -311,21 +305,6 @@ class PolicyCore:
         ends = zip(told.lower.tolist(), told.upper.tolist(), strict=True)
         return {k: (case.slowdown, *end) for (k, case), end in zip(cases.items(), ends, strict=True) if end[0] > 0}
 
-    def list_decisions(self, query: DecisionQuery) -> DecisionList:
-        """Return the newest decisions of a scope, in numbers."""
-        return newest_decisions(self._store, query)
-
-    def scope(self, query: ScopeQuery) -> ScopeState:
-        """Return the jobs on each device of a scope and the waiting jobs, as of its newest decision.
-
-        Raises NotFoundError.
-        """
-        return scope_state(self._store, query.scope)
-
-    def list_scopes(self) -> ScopeList:
-        """Return all scopes that the store knows."""
-        return all_scopes(self._store)
-
     def log(self, at: int | None, limit: int) -> ObservationLog:
         """Return the newest entries of the log up to an entry, and the online state at this entry."""
         if limit > MAX_ENTRIES:
@@ -351,17 +330,17 @@ class PolicyCore:
     def _use_stored_profiles(self, *, relearning: bool = False) -> None:
         """Use the profiles that the store holds now."""
         before = self._state.profiles
-        profiles = self._stored_catalogue(self._state.model, before)
+        profiles = self.stored_catalogue(self._state.model, before)
         self._observed.use_profiles(profiles, changed=profiles.changes_since(before), relearning=relearning)
         self._show_learned(profiles)
 
     def follow_store(self) -> None:
         """Learn what other servers have written to the store since: observations and profiles."""
         with self._changing():
-            if (version := self._store.profiles.version()) != self._profiles_version:
+            if (version := self.store.profiles.version()) != self._profiles_version:
                 self._use_stored_profiles()
                 self._profiles_version = version
-            if self._store.observations.bounds()[1] != self._state.learned.last_sequence:
+            if self.store.observations.bounds()[1] != self._state.learned.last_sequence:
                 self._observed.catch_up()
             self._show_learned()
 
@@ -389,11 +368,11 @@ class PolicyCore:
             inspection.read(f"profiles[{k}]", partial(check_encodable, profile))
         inspection.done()
         with self._changing():
-            ids = self._store.profiles.put(profiles, caller)
+            ids = self.store.profiles.put(profiles, caller)
             before = self._state.profiles
             catalogue = before.with_registered(dict(zip(ids, profiles, strict=True)))
             if superseded := [each for each in (*before.registered(), *ids) if not catalogue.knows(each)]:
-                self._store.profiles.remove(superseded)
+                self.store.profiles.remove(superseded)
                 self._metrics.count_evictions("profile_version", len(superseded))
             self._observed.use_profiles(catalogue, changed=profiles)
             self._show_learned(catalogue)
@@ -402,10 +381,10 @@ class PolicyCore:
     def remove_profiles(self, profile_ids: Sequence[str]) -> tuple[str, ...]:
         """Remove registered profiles, including unusable ones, and return the ids that were stored."""
         with self._changing():
-            removed = self._store.profiles.remove(profile_ids)
+            removed = self.store.profiles.remove(profile_ids)
             if removed:
                 before = self._state.profiles
-                profiles = self._stored_catalogue(self._state.model, before)
+                profiles = self.stored_catalogue(self._state.model, before)
                 changed = [before.get(profile_id) for profile_id in removed if before.knows(profile_id)]
                 self._observed.use_profiles(profiles, changed=changed)
                 self._show_learned(profiles)

@@ -24,7 +24,7 @@ from interfere.records import (
     ProbeQuery,
     RankQuery,
     Reported,
-    ScopeQuery,
+    ScopeList,
 )
 from interfere.records.checks import Inspection
 from interfere.records.record import read_each
@@ -36,7 +36,7 @@ from interfere.serving.calls.fair_queue import (
     current_caller,
 )
 from interfere.serving.calls.host_paths import without_paths
-from interfere.serving.listing import Decided, decision_in_numbers
+from interfere.serving.listing import Decided, decision_in_numbers, newest_decisions, scope_state
 from interfere.serving.models.host import ModelHost
 from interfere.serving.predicting import advise_mode, predict_matrix, predict_pairs, suggest_probes
 from interfere.serving.service import PolicyCore
@@ -122,15 +122,16 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
 
     def ListDecisions(self, request: pb.ListDecisionsRequest, context: Context) -> pb.ListDecisionsResponse:
         """Return the newest decisions of a scope."""
-        return to_proto(self._core.list_decisions(from_proto(DecisionQuery, request)), pb.ListDecisionsResponse)
+        decisions = newest_decisions(self._core.store, from_proto(DecisionQuery, request))
+        return to_proto(decisions, pb.ListDecisionsResponse)
 
     def GetScope(self, request: pb.GetScopeRequest, context: Context) -> pb.GetScopeResponse:
         """Return the jobs on each device of a scope, and the waiting jobs with the reasons."""
-        return to_proto(self._core.scope(from_proto(ScopeQuery, request)), pb.GetScopeResponse)
+        return to_proto(scope_state(self._core.store, request.scope), pb.GetScopeResponse)
 
     def ListScopes(self, request: pb.ListScopesRequest, context: Context) -> pb.ListScopesResponse:
-        """Return all scopes."""
-        return to_proto(self._core.list_scopes(), pb.ListScopesResponse)
+        """Return all scopes with a clock, by name."""
+        return to_proto(ScopeList(scopes=self._core.store.ledgers.summaries()), pb.ListScopesResponse)
 
     def ListGrants(self, request: pb.ListGrantsRequest, context: Context) -> pb.ListGrantsResponse:
         """Return the memory grants of a scope."""

@@ -14,16 +14,19 @@ share the sample between them, so together they cover all the time that was samp
 beside which the job holds more than its limit, so that excess is known at once; otherwise after `report_every_s`.
 """
 
+import logging
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from interfere.errors import InvalidInputError, UnfitError
+from interfere.errors import InterfereError, InvalidInputError, UnfitError
+from interfere.profiling.nvidia_smi import gpu_processes
 from interfere.profiling.programs.process_tree import PROC, ProcessTable
 from interfere.records import NAN, MemoryUsage
 
+_log = logging.getLogger("interfere.agent")
 CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -34,12 +37,11 @@ class _CgroupFiles:
     usage: str
     inactive_file: str  # a line of memory.stat
     limit: str
-    no_limit: str
 
 
 _FILES = {
-    1: _CgroupFiles("memory.usage_in_bytes", "total_inactive_file", "memory.limit_in_bytes", "-1"),
-    2: _CgroupFiles("memory.current", "inactive_file", "memory.max", "max"),
+    1: _CgroupFiles("memory.usage_in_bytes", "total_inactive_file", "memory.limit_in_bytes"),
+    2: _CgroupFiles("memory.current", "inactive_file", "memory.max"),
 }
 
 
@@ -148,6 +150,11 @@ class WatchedJob:
     pids: tuple[int, ...] = ()
 
 
+def limit_of(granted_bytes: float, tolerance: float) -> float:
+    """Return what a job may hold by its grant and a tolerance; without a grant (NaN or 0) anything."""
+    return granted_bytes * (1.0 + tolerance) if granted_bytes > 0 else math.inf
+
+
 GpuTable = Mapping[str, Mapping[int, float]]
 """Bytes of device memory by the UUID of a GPU that answered, and by the id of a process."""
 
@@ -248,28 +255,44 @@ def memory_usages(
     return tuple(found)
 
 
-@dataclass(slots=True)
-class ExcessWatch:
-    """Finds the jobs that began to hold more than their limits; each is named once until it holds less again."""
+class MemoryWatch:
+    """Samples what jobs hold, and finds those that began to hold more than their limits."""
 
-    _above: set[str] = field(default_factory=set)  # run ids
+    def __init__(self, report_every_s: float, max_gap_s: float, patience_s: float) -> None:
+        """`patience_s`: after which a job that holds more than its limit is ended."""
+        self._windows, self._patience_s = MemoryWindows(report_every_s, max_gap_s), patience_s
+        self._above = set[str]()  # run ids of jobs that were named already
 
-    def see(self, jobs: Sequence[WatchedJob], usages: Sequence[MemoryUsage]) -> dict[str, float]:
-        """Take in new windows, and return the bytes that each such job held in its last one, by run id."""
-        job_of, began = {job.id: job for job in jobs}, dict[str, float]()
+    def sample(
+        self, jobs: Sequence[WatchedJob], now_s: float, prefix: str, processes: ProcessTable
+    ) -> tuple[tuple[MemoryUsage, ...], dict[str, str]]:
+        """Sample every job once. Returns the windows that are complete by that, and the warnings by run id.
+
+        A job is warned once until it holds less again.
+        """
+        gpu_table = memory_on_gpus({job.gpu_uuid for job in jobs if job.gpu_uuid})
+        usages = memory_usages(jobs, self._windows, gpu_table, now_s, prefix, processes)
+        job_of, warnings = {job.id: job for job in jobs}, dict[str, str]()
         self._above &= {job.run_id for job in jobs}
         for usage in usages:
             job = job_of[usage.job_id]
             if not usage.min_bytes > job.limit_bytes:
                 self._above.discard(job.run_id)
-                began.pop(job.run_id, None)
-            elif job.run_id not in self._above or job.run_id in began:
+                warnings.pop(job.run_id, None)
+            elif job.run_id not in self._above or job.run_id in warnings:
                 self._above.add(job.run_id)
-                began[job.run_id] = usage.bytes
-        return began
+                sizes = f"{usage.bytes / 2**30:.3g} GiB, more than the {job.limit_bytes / 2**30:.3g} GiB"
+                what = f"it holds {sizes} that its grant allows"
+                warnings[job.run_id] = f"{what}; a job that does so for {self._patience_s:g} s is ended"
+        return usages, warnings
 
 
-def warning(used_bytes: float, limit_bytes: float, patience_s: float) -> str:
-    """Return what a job is told that holds more than its limit."""
-    sizes = f"{used_bytes / 2**30:.3g} GiB, more than the {limit_bytes / 2**30:.3g} GiB"
-    return f"it holds {sizes} that its grant allows; a job that does so for {patience_s:g} s is ended"
+def memory_on_gpus(uuids: Iterable[str]) -> dict[str, dict[int, float]]:
+    """Return the bytes of each process on each of these GPUs; one whose driver does not answer is left out."""
+    table: dict[str, dict[int, float]] = {}
+    for uuid in uuids:
+        try:
+            table[uuid] = {row.pid: row.memory_bytes for row in gpu_processes(uuid)}
+        except InterfereError as error:
+            _log.warning("memory on %s is not known: %s", uuid, error.one_line)
+    return table

@@ -9,7 +9,7 @@ set it aside.
 import json
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -91,14 +91,10 @@ class RowKind(Generic[T]):
     @property
     def sql_checked(self) -> str:
         """The rowid, the stored checksum (NULL where there is none) and all columns of a row, as SQL."""
-        return self._selected(f"(SELECT crc FROM checksum WHERE source = '{self.table}' AND name = {self.sql_name()})")  # noqa: S608
+        return self.sql_row(f"(SELECT crc FROM checksum WHERE source = '{self.table}' AND name = {self.sql_name()})")  # noqa: S608
 
-    @property
-    def sql_unchecked(self) -> str:
-        """The same without checksums, for a database that has its own."""
-        return self._selected("NULL")
-
-    def _selected(self, checksum: str) -> str:
+    def sql_row(self, checksum: str) -> str:
+        """Return the rowid, a checksum and all columns of a row, as SQL."""
         return ", ".join([f"{self.table}.rowid", checksum, *(f"{self.table}.{column}" for column in self.columns)])
 
     def read_row(self, rowid: int, checksum: int | None, values: Sequence[Any]) -> T | UnreadableRow:
@@ -139,32 +135,6 @@ class ReadRows(Generic[T]):
 
     def __len__(self) -> int:
         return len(self.records) + len(self.unreadable)
-
-
-def read_rows(
-    connection: Any,  # of any database
-    kind: RowKind[T],
-    selected: str,
-    clause: str,
-    parameters: Sequence[Any] | Mapping[str, Any],
-    *,
-    prefix: str = "",
-) -> ReadRows[T]:
-    """Return the rows of a kind that a clause selects (`WHERE … ORDER BY … LIMIT …`).
-
-    `selected`: rowid, checksum and columns, as SQL. `prefix`: a `WITH` that the clause uses.
-    """
-    select = f"{prefix} SELECT {selected} FROM {kind.table} {clause}"  # noqa: S608 - our own names
-    rows = connection.execute(select, parameters).fetchall()
-    records: list[T] = []
-    unreadable: list[UnreadableRow] = []
-    for rowid, checksum, *values in rows:
-        record = kind.read_row(rowid, checksum, values)
-        if isinstance(record, UnreadableRow):
-            unreadable.append(record)
-        else:
-            records.append(record)
-    return ReadRows(records=records, unreadable=unreadable, last_rowid=int(rows[-1][0]) if rows else 0)
 
 
 def unreadable_rows(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
-from interfere.store.checked_rows import ReadRows, RowKind, UnreadableRow, read_rows
+from interfere.store.checked_rows import ReadRows, RowKind, UnreadableRow
 
 T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any]
@@ -98,10 +98,26 @@ class Database(Protocol):
 
 
 def rows_of(
-    database: Database, connection: Connection, kind: RowKind[T], clause: str, parameters: Parameters
+    database: Database,
+    connection: Connection,
+    kind: RowKind[T],
+    clause: str,
+    parameters: Parameters,
+    *,
+    prefix: str = "",
 ) -> ReadRows[T]:
-    """Return the rows that a clause selects on a connection."""
-    return read_rows(connection, kind, database.selected(kind), clause, parameters)
+    """Return the rows of a kind that a clause selects (`WHERE … ORDER BY … LIMIT …`) on a connection.
+
+    `prefix`: a `WITH` that the clause uses.
+    """
+    select = f"{prefix} SELECT {database.selected(kind)} FROM {kind.table} {clause}"  # noqa: S608 - our own names
+    rows = connection.execute(select, parameters).fetchall()
+    read = [kind.read_row(rowid, checksum, values) for rowid, checksum, *values in rows]
+    return ReadRows(
+        records=[each for each in read if not isinstance(each, UnreadableRow)],
+        unreadable=[each for each in read if isinstance(each, UnreadableRow)],
+        last_rowid=int(rows[-1][0]) if rows else 0,
+    )
 
 
 def read(
@@ -109,6 +125,6 @@ def read(
 ) -> ReadRows[T]:
     """Return the rows that a clause selects, and set aside those that cannot be read. `prefix`: a `WITH` before."""
     with database.read_connection() as connection:
-        rows = read_rows(connection, kind, database.selected(kind), clause, parameters, prefix=prefix)
+        rows = rows_of(database, connection, kind, clause, parameters, prefix=prefix)
     database.set_aside(rows.unreadable)
     return rows

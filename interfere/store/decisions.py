@@ -348,11 +348,6 @@ class StoredLedgers:
         computed in vain. What `commit` says is the truth."""
         return self._database.claim(f"scope {scope}", patience_s)
 
-    def scopes(self) -> tuple[str, ...]:
-        """Return the names of the scopes that have a ledger, sorted."""
-        with self._database.read_connection() as connection:
-            return tuple(scope for (scope,) in connection.execute("SELECT scope FROM ledger ORDER BY scope"))
-
     def summaries(self) -> tuple[ScopeSummary, ...]:
         """Return all scopes that have a ledger with the numbers of their entries, by name."""
         with self._database.read_connection() as connection:

@@ -97,7 +97,9 @@ class StoredObservations:
     def find(self, observation_ids: Iterable[str]) -> dict[str, Observation]:
         """Return the stored observations with one of these ids, by id."""
         stored: dict[str, Observation] = {}
-        for ids in _batches(observation_ids, 500):  # far below SQLite's limit of host parameters
+        every = list(observation_ids)
+        for start in range(0, len(every), 500):  # far below SQLite's limit of host parameters
+            ids = every[start : start + 500]
             rows = read(self._database, OBSERVATION, f"WHERE id IN ({','.join('?' * len(ids))})", ids)
             stored.update((entry.observation.observation_id, entry.observation) for entry in rows.records)
         return stored
@@ -239,8 +241,3 @@ class StoredCheckpoints:
             (key, MAX_SEQUENCE if up_to is None else up_to),
         )
         return iter(rows.records)
-
-
-def _batches(ids: Iterable[str], size: int) -> Iterator[list[str]]:
-    all_ids = list(ids)
-    return (all_ids[start : start + size] for start in range(0, len(all_ids), size))

@@ -113,35 +113,6 @@ _MIGRATIONS: dict[int, str] = {0: _TABLES}  # by the format that they begin from
 _NAMED = re.compile(r"(?<!:):([a-z_]+)")
 
 
-class Follower:
-    """A thread that lets a server learn what other servers write."""
-
-    def __init__(self, database: "PostgresDatabase", learn: Callable[[], None]) -> None:
-        self._database, self._learn, self._closed = database, learn, threading.Event()
-        self._thread = threading.Thread(target=self._run, name="store-follower", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        is_away = False
-        while not self._closed.is_set():
-            self._database.wait_for_change(LOOK_EVERY_S)
-            try:
-                self._learn()
-                is_away = False
-            except InterfereError as error:
-                if not is_away and not self._closed.is_set():
-                    _log.warning("what other servers write is not seen now: %s", error.one_line)
-                is_away = True
-            except Exception:
-                _log.exception("what other servers write cannot be learned; the next try follows")
-            self._closed.wait(PAUSE_S)
-
-    def close(self) -> None:
-        """Stop following, and wait until the thread has ended."""
-        self._closed.set()
-        self._thread.join()
-
-
 class PostgresDatabase:
     """A pool of connections to one database. Any number of servers and workers may write."""
 
@@ -269,7 +240,7 @@ class PostgresDatabase:
 
     def selected(self, kind: RowKind[Any]) -> str:
         """Return the rowid, the checksum and all columns of a kind of row, as SQL."""
-        return kind.sql_unchecked
+        return kind.sql_row("NULL")
 
     def set_aside(self, rows: Sequence[UnreadableRow]) -> None:
         """Tell the operator which rows cannot be read. They stay, and are left out wherever they are read."""
@@ -298,9 +269,33 @@ class PostgresDatabase:
     def follow(self, learn: Callable[[], None]) -> Callable[[], None]:
         """Call `learn` in a thread whenever some server has appended observations or changed profiles, and every
         second, until the function that is returned is called."""
-        return Follower(self, learn).close
+        closed = threading.Event()
+        thread = threading.Thread(target=self._follow, args=(learn, closed), name="store-follower", daemon=True)
+        thread.start()
 
-    def wait_for_change(self, timeout_s: float) -> None:
+        def close() -> None:
+            """Stop following, and wait until the thread has ended."""
+            closed.set()
+            thread.join()
+
+        return close
+
+    def _follow(self, learn: Callable[[], None], closed: threading.Event) -> None:
+        is_away = False
+        while not closed.is_set():
+            self._wait_for_change(LOOK_EVERY_S)
+            try:
+                learn()
+                is_away = False
+            except InterfereError as error:
+                if not is_away and not closed.is_set():
+                    _log.warning("what other servers write is not seen now: %s", error.one_line)
+                is_away = True
+            except Exception:
+                _log.exception("what other servers write cannot be learned; the next try follows")
+            closed.wait(PAUSE_S)
+
+    def _wait_for_change(self, timeout_s: float) -> None:
         """Wait until a transaction notifies the channel, or until the time is over."""
         deadline_s = time.monotonic() + timeout_s
         try:

@@ -119,14 +119,6 @@ def _audit(
     )
 
 
-def _ledger_header(scope: str, revision: int, now_s: float) -> LedgerHeader:
-    return LedgerHeader(scope, int(revision), float(now_s))
-
-
-def _promise(scope: str, place: int, _: str, content: str) -> LedgerPart:
-    return LedgerPart(scope, place, promise_or_deadline_from_json(content))
-
-
 def _granted(scope: str, kind: str, place: int, content: str) -> LedgerPart:
     return LedgerPart(scope, place, from_json({"grant": Grant, "slots": DeviceSlots}[kind], content))
 
@@ -135,10 +127,6 @@ def _planned(scope: str, kind: str, place: int, content: str) -> LedgerPart:
     if kind not in ("end", "order"):
         raise ValueError(f"an unknown kind: {kind}")
     return LedgerPart(scope, place, from_json(EndPromise, content) if kind == "end" else content)
-
-
-def _profile(_: str, content: str) -> JobProfile:
-    return from_json(JobProfile, content)
 
 
 def _entry(
@@ -160,7 +148,13 @@ def _checkpoint(sequence: int, key: str, content: bytes) -> StateCheckpoint:
     return StateCheckpoint(sequence=sequence, key=key, content=required_bytes(content))
 
 
-PROFILE = RowKind(table="profile", key=("id",), name=("id",), columns=("id", "content"), parse=_profile)
+PROFILE = RowKind(
+    table="profile",
+    key=("id",),
+    name=("id",),
+    columns=("id", "content"),
+    parse=lambda _, content: from_json(JobProfile, content),
+)
 OBSERVATION = RowKind(
     table="observation",
     key=("seq",),
@@ -188,14 +182,18 @@ AUDIT = RowKind(
     parse=_audit,
 )
 LEDGER = RowKind(
-    table="ledger", key=("scope",), name=("scope",), columns=("scope", "revision", "now_s"), parse=_ledger_header
+    table="ledger",
+    key=("scope",),
+    name=("scope",),
+    columns=("scope", "revision", "now_s"),
+    parse=lambda scope, revision, now_s: LedgerHeader(scope, int(revision), float(now_s)),
 )
 PROMISE = RowKind(
     table="promise",
     key=("scope", "place"),
     name=("scope", "place", "job_id"),
     columns=("scope", "place", "job_id", "content"),
-    parse=_promise,
+    parse=lambda scope, place, _, content: LedgerPart(scope, place, promise_or_deadline_from_json(content)),
 )
 _PART_COLUMNS = ("scope", "kind", "place", "content")
 GRANTED = RowKind(table="granted", key=_PART_COLUMNS[:3], name=_PART_COLUMNS[:3], columns=_PART_COLUMNS, parse=_granted)

@@ -171,7 +171,7 @@ def reset_scope(address: StoreAddress, scope: str) -> ScopeLedger:
     store = open_store(address, shared=True)
     try:
         forgotten = store.ledgers.reset(scope)
-        known = ", ".join(store.ledgers.scopes()) or "none"
+        known = ", ".join(each.scope for each in store.ledgers.summaries()) or "none"
     finally:
         store.close()
     if forgotten is None:

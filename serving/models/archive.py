@@ -9,7 +9,6 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -43,22 +42,6 @@ class ServingState:
     taken_s: dict[str, float] = field(default_factory=dict)  # by version, unix seconds
     trial: StartedTrial | None = None
     refused: str = ""  # by its trial: "VERSION: reason"
-
-    def serving(self, version: str, *, pinned: bool) -> "ServingState":
-        """Return the state after a version was taken."""
-        served = self.served if self.served[-1:] == (version,) else (*self.served, version)
-        taken_s = {version: time.time(), **self.taken_s}
-        return replace(self, served=served[-100:], pinned=pinned, taken_s=taken_s)
-
-    def back_at(self, version: str) -> "ServingState":
-        """Return the state after a rollback to a version: what was served after it is forgotten, so that the next
-        rollback goes further back."""
-        last = max((k for k, served in enumerate(self.served) if served == version), default=-1)
-        return replace(self, served=self.served[: last + 1], pinned=True)
-
-    def previous(self, kept: Collection[str]) -> str:
-        """Return the version of those `kept` that was served last before the present one; empty without any."""
-        return next((v for v in reversed(self.served) if v != self.served[-1] and v in kept), "")
 
 
 class ModelArchive:
@@ -128,17 +111,27 @@ class ModelArchive:
 
     def serving(self, version: str, *, pinned: bool) -> None:
         """Record that a version is served now, and remove the copies of models that were served longest ago."""
-        self._write_state(self.state.serving(version, pinned=pinned))
+        before = self.state.served
+        served = before if before[-1:] == (version,) else (*before, version)
+        taken_s = {version: time.time(), **self.state.taken_s}
+        self._write_state(replace(self.state, served=served[-100:], pinned=pinned, taken_s=taken_s))
         tried = {self.state.trial.before, self.state.trial.new} if self.state.trial else set()
-        self._prune({version, self.previous(), *tried})
+        needed = {version, self.previous(), *tried}
+        for old in [kept for kept in self.versions() if kept not in needed][KEPT:]:
+            self.discard(old)
+            self._on_eviction("served_model", 1)
 
     def back_at(self, version: str) -> None:
-        """Record that a version is served again after a rollback."""
-        self._write_state(self.state.back_at(version))
+        """Record that a version is served again after a rollback: what was served after it is forgotten, so that the
+        next rollback goes further back."""
+        served = self.state.served
+        last = max((k for k, each in enumerate(served) if each == version), default=-1)
+        self._write_state(replace(self.state, served=served[: last + 1], pinned=True))
 
     def previous(self) -> str:
         """Return the kept version that was served before the present one; empty without any."""
-        return self.state.previous(self.versions())
+        served, kept = self.state.served, self.versions()
+        return next((v for v in reversed(served) if v != served[-1] and v in kept), "")
 
     def pin(self, *, pinned: bool) -> None:
         """Record whether publications may replace the served model."""
@@ -152,11 +145,6 @@ class ModelArchive:
     def discard(self, version: str) -> None:
         """Remove the copy of a model."""
         shutil.rmtree(self.path(version), ignore_errors=True)
-
-    def _prune(self, needed: Collection[str]) -> None:
-        for version in [version for version in self.versions() if version not in needed][KEPT:]:
-            shutil.rmtree(self.path(version), ignore_errors=True)
-            self._on_eviction("served_model", 1)
 
     def _read_state(self) -> ServingState:
         try:

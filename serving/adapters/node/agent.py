@@ -2,9 +2,8 @@
 
 import json
 import logging
-import math
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -13,16 +12,7 @@ import typer
 
 from interfere.client import PolicyClient
 from interfere.commands.output import JsonFlag, progress_note
-from interfere.monitoring.job_memory import (
-    ExcessWatch,
-    MemoryCgroup,
-    MemoryWindows,
-    WatchedJob,
-    cgroup_of,
-    memory_usages,
-    pod_cgroup,
-    warning,
-)
+from interfere.monitoring.job_memory import MemoryCgroup, MemoryWatch, WatchedJob, cgroup_of, limit_of, pod_cgroup
 from interfere.profiling.programs.device_admission import publish
 from interfere.profiling.programs.process_tree import ProcessTable
 from interfere.profiling.programs.started_jobs import NoticeKind, StartedJob
@@ -34,7 +24,6 @@ from interfere.serving.adapters.node.port import (
     NodeChange,
     NodePort,
     NodeSettings,
-    memory_on_gpus,
     published_devices,
 )
 from interfere.serving.adapters.observations import MAX_USAGES
@@ -64,9 +53,6 @@ class JobSource(Protocol):
     def jobs(self) -> Sequence[WatchedJob]:
         """Return the running jobs whose memory is to be measured. Raises InterfereError."""
 
-    def gpu_uuids(self) -> Collection[str]:
-        """Return the GPUs of which the driver is asked who holds what; of the last call of `jobs`."""
-
     def warn(self, job_id: str, message: str) -> None:
         """Tell a job that it holds more than its grant. Raises InterfereError."""
 
@@ -75,27 +61,22 @@ class MeasuredJobs:
     """Samples the jobs of a source, and reports what they hold."""
 
     def __init__(self, source: JobSource, settings: AdapterSettings, max_gap_s: float, *, enforce: bool) -> None:
-        self._source, self._enforce, self._excess = source, enforce, ExcessWatch()
-        self._windows = MemoryWindows(settings.report_every_s, max_gap_s)
-        self._patience_s = settings.grant_patience_s
+        self._source, self._enforce = source, enforce
+        self._memory = MemoryWatch(settings.report_every_s, max_gap_s, settings.grant_patience_s)
         self._unsent: tuple[MemoryUsage, ...] = ()
 
     def report(self, client: PolicyClient) -> dict[str, str]:
         """Sample and report all jobs once, and return the warnings by job id. Raises InterfereError; the next call goes
         on."""
         now_s, watched = time.time(), self._source.jobs()
-        gpu_table, prefix = memory_on_gpus(self._source.gpu_uuids()), f"node/{self._source.cluster}"
-        usages = memory_usages(watched, self._windows, gpu_table, now_s, prefix, ProcessTable())
+        usages, of_runs = self._memory.sample(watched, now_s, f"node/{self._source.cluster}", ProcessTable())
         self._unsent = (*self._unsent, *usages)[-MAX_USAGES:]
         if self._unsent:
             client.observe(self._unsent)
             self._unsent = ()
-        warnings, job_of = dict[str, str](), {job.run_id: job for job in watched}
-        for run_id, used_bytes in self._excess.see(watched, usages).items():
-            job = job_of[run_id]
-            warnings[job.id] = warning(used_bytes, job.limit_bytes, self._patience_s)
-            if self._enforce:
-                self._source.warn(job.id, warnings[job.id])
+        warnings = {job.id: of_runs[job.run_id] for job in watched if job.run_id in of_runs}
+        for job_id, warning in warnings.items() if self._enforce else ():
+            self._source.warn(job_id, warning)
         return warnings
 
 
@@ -109,7 +90,6 @@ class SlurmJobs:
     def __init__(self, settings: SlurmSettings, node: str, uuid_of: Mapping[str, str] = MappingProxyType({})) -> None:
         self.cluster, self._settings, self._node, self._uuid_of = settings.cluster, settings, node, uuid_of
         self._slurm = SlurmCommands(settings.timeout_s, settings.only_user_id)
-        self._uuids: tuple[str, ...] = ()
 
     def jobs(self) -> list[WatchedJob]:
         """Return the running jobs of this node that name their workload and run on one known device."""
@@ -118,8 +98,8 @@ class SlurmJobs:
             job, place = run.job, run.places[0] if len(run.places) == 1 else None
             if job.state != "RUNNING" or job.node != self._node or not job.workload or place is None:
                 continue
-            granted_bytes = job.note.grant_bytes if job.note else 0
             pids = self._slurm.process_ids(job.id, self._node)
+            gres = place.device_id.rpartition("/")[2]
             watched.append(
                 WatchedJob(
                     id=job.id,
@@ -127,22 +107,13 @@ class SlurmJobs:
                     workload=job.workload,
                     device_id=place.device_id,
                     device_type=place.device_type,
-                    gpu_uuid=self._uuid(place.device_id.rpartition("/")[2]),
-                    limit_bytes=granted_bytes * (1.0 + tolerance) if granted_bytes else math.inf,
+                    gpu_uuid=self._uuid_of.get(gres, gres if gres.startswith("GPU-") else ""),
+                    limit_bytes=limit_of(job.note.grant_bytes if job.note else NAN, tolerance),
                     cgroup=_slurm_cgroup(pids, job.id),
                     pids=pids,
                 )
             )
-        self._uuids = tuple(dict.fromkeys(job.gpu_uuid for job in watched if job.gpu_uuid))
         return watched
-
-    def _uuid(self, gres: str) -> str:
-        """Return the UUID of a GPU by its GRES type; empty where it is not known."""
-        return self._uuid_of.get(gres, gres if gres.startswith("GPU-") else "")
-
-    def gpu_uuids(self) -> tuple[str, ...]:
-        """Return the GPUs of the jobs, as far as their UUIDs are known."""
-        return self._uuids
 
     def warn(self, job_id: str, message: str) -> None:
         """Write into the standard error of a job."""
@@ -155,7 +126,6 @@ class PodJobs:
     def __init__(self, settings: KubernetesSettings, api: "ClusterApi", node: str) -> None:
         self.cluster, self._settings, self._api, self._node = settings.cluster, settings, api, node
         self._pods: dict[str, Pod] = {}  # by their ids in decisions
-        self._uuids: tuple[str, ...] = ()
 
     def jobs(self) -> list[WatchedJob]:
         """Return the running pods of this node that name their workload and hold one known GPU."""
@@ -171,12 +141,10 @@ class PodJobs:
             claims += self._api.list(f"{devices}/namespaces/{namespace}/resourceclaims")[0]
         state = cluster_state(self._settings, pods, nodes, slices, claims)
         self._pods = {pod.id: pod for pod in state.pods}
-        held = held_gpus(state, self._settings, self._api.time_s())
-        self._uuids = tuple(gpu.uuid for gpu, _ in held)
         tolerance = self._settings.limits().memory.grant_tolerance
         granule_bytes = self._settings.granule_gib * GIB
         watched = []
-        for gpu, residents in held:
+        for gpu, residents in held_gpus(state, self._settings, self._api.time_s()):
             for job in (job for job in residents if job.workload):
                 has_grant = self._settings.grants_memory and job.memory_peak_bytes > 0
                 granted_bytes = granules_for(job.memory_peak_bytes, granule_bytes) * granule_bytes if has_grant else NAN
@@ -189,16 +157,12 @@ class PodJobs:
                         device_id=gpu.id,
                         device_type=gpu.type,
                         gpu_uuid=gpu.uuid,
-                        limit_bytes=granted_bytes * (1.0 + tolerance) if has_grant else math.inf,
+                        limit_bytes=limit_of(granted_bytes, tolerance),
                         cgroup=cgroup,
                         pids=cgroup.process_ids() if cgroup else (),
                     )
                 )
         return watched
-
-    def gpu_uuids(self) -> tuple[str, ...]:
-        """Return the GPUs of the pods."""
-        return self._uuids
 
     def warn(self, job_id: str, message: str) -> None:
         """Write an Event of the pod."""

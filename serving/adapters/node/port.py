@@ -5,21 +5,20 @@ is ended only where the server decided so, or where its supervisor was killed. L
 or ended; all is measured and reported. Law 4: a sample that cannot be read is no sample, never a zero.
 """
 
-import logging
 import math
 import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from interfere.errors import InterfereError, UnfitError, Violation
-from interfere.monitoring.job_memory import ExcessWatch, MemoryWindows, WatchedJob, cgroup_of, memory_usages, warning
+from interfere.errors import UnfitError, Violation
+from interfere.monitoring.job_memory import MemoryWatch, WatchedJob, cgroup_of, limit_of
 from interfere.policy.rules.memory import device_slots
-from interfere.profiling.nvidia_smi import check_gpus, gpu_processes
+from interfere.profiling.nvidia_smi import check_gpus
 from interfere.profiling.programs.device_admission import PublishedDevice, PublishedDevices
 from interfere.profiling.programs.process_tree import ProcessTable
 from interfere.profiling.programs.started_jobs import (
@@ -48,7 +47,6 @@ from interfere.serving.adapters.round import (
 from interfere.serving.adapters.settings import GIB, AdapterSettings, SharedDeviceFacts
 from interfere.serving.adapters.windows import Place, Residency, Run
 
-_log = logging.getLogger("interfere.agent")
 MAX_GAP = 2.5  # in intervals: one missing sample is an irregularity of a busy node, two are a gap
 GAP_OF_PATIENCE = 0.1  # a gap of a tenth of the patience hides no dip that would matter, however busy the node is
 ACT_S = 30.0  # a supervisor that was asked to end its job has so long, beyond the grace of the job, to do so
@@ -151,8 +149,7 @@ class NodePort:
         self.limits = settings.limits(ActionKind.KEEP, ActionKind.END)
         self.rules = settings.window_rules(settle_s=SETTLE_S)
         self._settings = settings
-        self._excess = ExcessWatch()
-        self._windows = MemoryWindows(settings.report_every_s, settings.largest_gap_s)
+        self._memory = MemoryWatch(settings.report_every_s, settings.largest_gap_s, settings.grant_patience_s)
         self._devices = {f"{settings.node_name}/{device.id}": device for device in settings.devices}
         self._jobs: tuple[StartedJob, ...] = ()
         self._watched: dict[str, _Watch] = {}
@@ -172,12 +169,9 @@ class NodePort:
         self._read_jobs(table)
         watched = [self._watched_job(job) for job in self._running()]
         prefix = f"node/{self._settings.cluster}/{self._settings.node_name}"
-        gpu_table = memory_on_gpus({job.gpu_uuid for job in watched if job.gpu_uuid})
-        usages = memory_usages(watched, self._windows, gpu_table, self._now_s, prefix, table)
-        limit_of = {job.run_id: job.limit_bytes for job in watched}
-        for run_id, used_bytes in self._excess.see(watched, usages).items():
-            patience_s = self.limits.memory.grant_patience_s
-            self._watched[run_id].warning = warning(used_bytes, limit_of[run_id], patience_s)
+        usages, warnings = self._memory.sample(watched, self._now_s, prefix, table)
+        for run_id, warning in warnings.items():
+            self._watched[run_id].warning = warning
         return Reading(
             at_s=self._now_s,
             scopes=(f"{self._settings.cluster}/{self._settings.node_name}",) if watched else (),
@@ -233,8 +227,6 @@ class NodePort:
     def _watched_job(self, job: StartedJob) -> WatchedJob:
         device, pids = self._devices[self.device_id(job)], self._processes[job.run_id]
         cgroup = cgroup_of(pids[0]) if pids and job.record.cgroup else None
-        granted_bytes = self._watched[job.run_id].granted_bytes
-        tolerance = self.limits.memory.grant_tolerance
         return WatchedJob(
             id=job.id,
             run_id=job.run_id,
@@ -242,7 +234,7 @@ class NodePort:
             device_id=self.device_id(job),
             device_type=device.type,
             gpu_uuid=device.gpu_uuid,
-            limit_bytes=math.inf if math.isnan(granted_bytes) else granted_bytes * (1.0 + tolerance),
+            limit_bytes=limit_of(self._watched[job.run_id].granted_bytes, self.limits.memory.grant_tolerance),
             cgroup=cgroup if cgroup is not None and cgroup.folder.name == job.record.cgroup else None,
             pids=pids,
         )
@@ -386,16 +378,3 @@ def published_devices(settings: NodeSettings, *, enforced: bool) -> PublishedDev
             for device, each, reserved in zip(settings.devices, slots, reserve_bytes, strict=True)
         ),
     )
-
-
-def memory_on_gpus(uuids: Iterable[str]) -> dict[str, dict[int, float]]:
-    """Return the bytes of each process on each of these GPUs; one whose driver does not answer is left out."""
-    table: dict[str, dict[int, float]] = {}
-    for uuid in uuids:
-        try:
-            rows = gpu_processes(uuid)
-        except InterfereError as error:
-            _log.warning("memory on %s is not known: %s", uuid, error.one_line)
-            continue
-        table[uuid] = {row.pid: row.memory_bytes for row in rows}
-    return table
