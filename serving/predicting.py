@@ -4,7 +4,7 @@ Law: an answer is made from one `ServedState`, and leaves nothing of the request
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -33,6 +33,7 @@ from interfere.records import (
     ProbeQuery,
     Source,
 )
+from interfere.records.checks import check
 from interfere.records.mode_advice import ModeAdvice
 from interfere.serving.request_checks import MAX_CELLS, MAX_PAIRS
 from interfere.serving.state import ServedState
@@ -142,24 +143,14 @@ def predict_matrix(state: ServedState, query: MatrixQuery) -> MatrixAnswer:
     cells = len(sides["victims"]) * len(sides["neighbours"])
     if cells > MAX_CELLS:
         raise LimitError("too large a matrix", value=f"{cells} cells", remedy=f"split it: at most {MAX_CELLS} cells")
-    bad: list[Violation] = []
-    jobs: dict[str, list[JobProfile]] = {"victims": [], "neighbours": []}
-    for side, refs in sides.items():
-        for k, ref in enumerate(refs):
-            profile, reason = state.profile_of_ref(ref, device_type, extrapolate=query.allow_extrapolation)
-            if profile is None:
-                what, _, remedy = reason.partition(": ")
-                bad.append(Violation(field=f"{side}[{k}]", what=what, value=repr(ref.name), remedy=remedy))
-            else:
-                jobs[side].append(profile)
-        if bad and not query.neighbours:
-            break  # neighbours are the victims
-    if bad:
-        raise InvalidInputError.from_violations(bad)
+    refs = [(f"{side}[{k}]", ref) for side, of_side in sides.items() for k, ref in enumerate(of_side)]
+    asked = refs if query.neighbours else refs[: len(query.victims)]  # without neighbours they are the victims
+    profiles = _profiles(state, asked, device_type, extrapolate=query.allow_extrapolation)
+    victims = tuple(profiles[: len(query.victims)])
     matrix = state.predictor.predict_matrix(
         MatrixBatch(
-            victims=tuple(jobs["victims"]),
-            neighbours=tuple(jobs["neighbours"]),
+            victims=victims,
+            neighbours=tuple(profiles[len(victims) :]) if query.neighbours else victims,
             device_type=device_type,
             mode=query.mode,
             device_memory_bytes=query.device_memory_bytes,
@@ -168,6 +159,23 @@ def predict_matrix(state: ServedState, query: MatrixQuery) -> MatrixAnswer:
         quantile=query.quantile,
     )
     return MatrixAnswer(matrix=matrix, model_version=state.version, device_type=device_type)
+
+
+def _profiles(
+    state: ServedState, refs: Sequence[tuple[str, JobRef]], device_type: str, *, extrapolate: bool
+) -> list[JobProfile]:
+    """Return the profile of each reference. Raises InvalidInputError with a violation for each job without one.
+
+    `refs`: each with the path of its field.
+    """
+    found = [state.profile_of_ref(ref, device_type, extrapolate=extrapolate) for _, ref in refs]
+    bad = []
+    for (field, ref), (profile, reason) in zip(refs, found, strict=True):
+        if profile is None:
+            what, _, remedy = reason.partition(": ")
+            bad.append(Violation(field=field, what=what, value=repr(ref.name), remedy=remedy))
+    check(bad)
+    return [profile for profile, _ in found if profile is not None]
 
 
 def served_device_type(state: ServedState, requested: str) -> str:
@@ -193,21 +201,13 @@ def suggest_probes(state: ServedState, query: ProbeQuery) -> ProbeAnswer:
     neighbours = query.neighbours or tuple(
         JobRef(workload=name) for name in known if state.profile_of_workload(name, device_type) is not None
     )
-    bad: list[Violation] = []
-    profiles: dict[str, JobProfile] = {}
-    for field, ref in (("job", query.job), *((f"neighbours[{k}]", ref) for k, ref in enumerate(neighbours))):
-        profile, reason = state.profile_of_ref(ref, device_type, extrapolate=True)
-        if profile is None:
-            what, _, remedy = reason.partition(": ")
-            bad.append(Violation(field=field, what=what, value=repr(ref.name), remedy=remedy))
-        elif field == "job" or ref.name != query.job.name:
-            profiles[profile.workload] = profile
-    if not bad and len(profiles) < 2:
+    others = [(f"neighbours[{k}]", ref) for k, ref in enumerate(neighbours) if ref.name != query.job.name]
+    found = _profiles(state, [("job", query.job), *others], device_type, extrapolate=True)
+    job, *candidates = {profile.workload: profile for profile in found}.values()
+    if not candidates:
         remedy = "name other workloads that have a profile: interfere profiles list"
-        bad = [Violation(field="neighbours", what="no candidate but the job itself", value=device_type, remedy=remedy)]
-    if bad:
-        raise InvalidInputError.from_violations(bad)
-    job, *candidates = profiles.values()
+        what = "no candidate but the job itself"
+        check([Violation(field="neighbours", what=what, value=device_type, remedy=remedy)])
     choice = state.predictor.choose_probes(job, candidates, device_type, query.mode, query.count)
     return ProbeAnswer(
         probes=tuple(

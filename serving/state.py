@@ -7,6 +7,7 @@ One writer replaces the state as a whole; readers never wait for it.
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from interfere.errors import InterfereError, InvalidInputError, ModelError, Violation
@@ -16,11 +17,11 @@ from interfere.predict.acceptance.goldens import read_goldens, replay_goldens
 from interfere.predict.acceptance.score import Case
 from interfere.predict.encoded_jobs import EncodedJobs
 from interfere.predict.manifest import REMEDY, Domain, Manifest
-from interfere.predict.measured import MeasuredPredictor, read_measured_table
+from interfere.predict.measured import MeasuredPredictor, MeasuredSlowdown, PairKey, read_measured_table
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.prior import read_prior
 from interfere.predict.online.stand_in_profiles import ResolveElsewhere
-from interfere.predict.onnx import load_model
+from interfere.predict.onnx import OnnxPredictor, load_model
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
 from interfere.records import Job, JobProfile, JobRef, Progress
@@ -89,13 +90,9 @@ def load_served_model(folder: Path, accepted: Collection[str] = ()) -> ServedMod
 
 
 def _load(folder: Path, accepted: Collection[str]) -> ServedModel:
-    model = load_model(folder, FeatureEncoder(), accepted)
-    replay_goldens(*read_goldens(folder), model, model.profiles)
-    measured = read_measured_table(folder, model.manifest)
-    step_times = {key: profile.step_time_s for key, profile in model.profiles.items()}
-    predictor = MeasuredPredictor(model, measured, step_times, feasibility=model.feasibility)
-    prior = read_prior(folder)
-    latencies = {metric: _latencies(folder / metric, digest) for metric, digest in model.manifest.latencies.items()}
+    model, measured, predictor = _measured_model(folder, accepted)
+    prior, step_times = read_prior(folder), _step_times(model)
+    latencies = {name: _measured_model(folder / name, {digest}) for name, digest in model.manifest.latencies.items()}
     return ServedModel(
         predictor=predictor,
         manifest=model.manifest,
@@ -113,22 +110,25 @@ def _load(folder: Path, accepted: Collection[str]) -> ServedModel:
         ),
         folder=folder,
         check_encodable=model.check_encodable,
-        latencies={metric: predictor for metric, (predictor, _) in latencies.items()},
-        domains=(*model.manifest.domains, *(each for _, known in latencies.values() for each in known)),
+        latencies={metric: of_metric for metric, (_, _, of_metric) in latencies.items()},
+        domains=tuple(chain(model.manifest.domains, *(known.manifest.domains for known, *_ in latencies.values()))),
         encoded_jobs=model.encoded_jobs,
     )
 
 
-def _latencies(folder: Path, digest: str) -> tuple[Predictor, tuple[Domain, ...]]:
-    """Return the model of a latency metric of services, and its domains.
-
-    Raises ModelError for another model than that of the digest.
-    """
-    model = load_model(folder, FeatureEncoder(), {digest})
+def _measured_model(
+    folder: Path, accepted: Collection[str]
+) -> tuple[OnnxPredictor, dict[PairKey, MeasuredSlowdown], MeasuredPredictor]:
+    """Return the model of a folder that has answered its golden requests, its measured pairs, and the predictor that
+    answers these by their measurement. Raises ModelError for a model that is not accepted."""
+    model = load_model(folder, FeatureEncoder(), accepted)
     replay_goldens(*read_goldens(folder), model, model.profiles)
-    step_times = {key: profile.step_time_s for key, profile in model.profiles.items()}
-    measured = read_measured_table(folder, model.manifest)
-    return MeasuredPredictor(model, measured, step_times, feasibility=model.feasibility), model.manifest.domains
+    measured, step_times = read_measured_table(folder, model.manifest), _step_times(model)
+    return model, measured, MeasuredPredictor(model, measured, step_times, feasibility=model.feasibility)
+
+
+def _step_times(model: OnnxPredictor) -> dict[tuple[str, str], float]:
+    return {key: profile.step_time_s for key, profile in model.profiles.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,13 +67,10 @@ def _writers(record_type: Any, present_only: bool) -> tuple[Any, ...]:
     A writer is None where the value is written unchanged.
     """
     named = fields_of(record_type)
-    values_of = attrgetter(*(each.path for each in named)) if len(named) > 1 else _only(named[0].path)
+    get = attrgetter(*(each.path for each in named))
+    values_of = get if len(named) > 1 else lambda record: (get(record),)
     writers = tuple(_writer(each, present_only) for each in named)
     return tuple(each.name for each in named), values_of, writers, tuple(each.default is MISSING for each in named)
-
-
-def _only(path: str) -> Callable[[Any], tuple[Any]]:
-    return lambda record: (attrgetter(path)(record),)
 
 
 def _writer(of: RecordField, present_only: bool) -> Callable[[Any], Any] | None:

@@ -149,7 +149,7 @@ def _workspace_files(places: Mapping[str, Path]) -> Iterator[tuple[str, bytes]]:
         if name in (SERVED, "models"):
             yield from _unchanging(name, place)
         elif name == "tables":
-            for table in sorted(each for each in _visible(place) if each.is_dir()):
+            for table in sorted(each for each in place.glob("[!.]*") if each.is_dir()):
                 yield from _unchanging(f"{name}/{table.name}", table)
         elif name == ARTIFACTS:
             for file in _files(place):
@@ -191,10 +191,6 @@ def _is_exchanged(folder: Path) -> bool:
     """Return whether a model folder is away for the moment in which another takes its place."""
     olds = [old.parent.name for old in folder.glob(".*-*/old")]
     return any(not (folder / name[1:].rpartition("-")[0]).exists() for name in olds)
-
-
-def _visible(folder: Path) -> list[Path]:
-    return [each for each in folder.iterdir() if not each.name.startswith(".")] if folder.is_dir() else []
 
 
 def _files(folder: Path) -> list[Path]:

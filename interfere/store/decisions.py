@@ -181,6 +181,11 @@ class _KnownLedger(NamedTuple):
     # By table and kind of row, and by the identity of its record: the record and its place. Records are kept alive.
     places: dict[tuple[str, str], dict[int, tuple[object, int]]]
 
+    @property
+    def last_place(self) -> int:
+        """The largest place of a row."""
+        return max((place for places in self.places.values() for _, place in places.values()), default=0)
+
 
 def _parts(ledger: ScopeLedger) -> dict[tuple[str, str], Sequence[Any]]:
     """Return the records of a ledger by table and kind of row."""
@@ -195,10 +200,10 @@ def _parts(ledger: ScopeLedger) -> dict[tuple[str, str], Sequence[Any]]:
 
 def _row(table: str, kind: str, scope: str, place: int, record: Any) -> tuple[Any, ...]:
     """Return the values of a row of a ledger."""
+    if isinstance(record, AcceptedDeadline):
+        return scope, place, record.job_id, accepted_deadline_to_json(record)
     if table == "promise":
-        is_deadline = isinstance(record, AcceptedDeadline)
-        job_id = record.job_id if is_deadline else record.action.job_id
-        return scope, place, job_id, accepted_deadline_to_json(record) if is_deadline else promise_to_json(record)
+        return scope, place, record.action.job_id, promise_to_json(record)
     return scope, kind, place, record if isinstance(record, str) else to_json(record)
 
 
@@ -293,7 +298,7 @@ class StoredLedgers:
                 swapped = connection.execute(_NEW_LEDGER, (at, at, ledger.scope, ledger.now_s)).rowcount
             if not swapped:
                 return False
-            if known and (known.version != version or _last_place(known) > MAX_PLACE):
+            if known and (known.version != version or known.last_place > MAX_PLACE):
                 known = None
             if not known:
                 _delete_scopes(connection, [(ledger.scope,)], ("promise", "granted", "planned"))
@@ -304,8 +309,11 @@ class StoredLedgers:
             revision, rowid = connection.execute(_VERSION, (ledger.scope,)).fetchone()
             if decision is not None:
                 self._decisions.put_within(connection, decision)
-            if ledger.revision == 0:
-                self._database.on_eviction("scope", _delete_oldest_scopes(connection, self._max_scopes))
+            if ledger.revision == 0:  # those that were written longest ago make room
+                beyond = "SELECT scope FROM ledger ORDER BY rowid DESC LIMIT 1000000 OFFSET ?"
+                oldest = connection.execute(beyond, (self._max_scopes,)).fetchall()
+                _delete_scopes(connection, oldest, _LEDGER_TABLES)
+                self._database.on_eviction("scope", len(oldest))
         self._keep(_KnownLedger((revision, rowid), replace(ledger, revision=revision), places))
         return True
 
@@ -395,18 +403,6 @@ class StoredLedgers:
             released = found(connection)  # again: now no other server changes these scopes
             connection.executemany("DELETE FROM promise WHERE scope = ? AND place = ?", [row[:2] for row in released])
         return tuple(record for _, _, record in released)
-
-
-def _last_place(known: _KnownLedger) -> int:
-    return max((place for places in known.places.values() for _, place in places.values()), default=0)
-
-
-def _delete_oldest_scopes(connection: Connection, max_scopes: int) -> int:
-    """Delete the ledgers that were written longest ago, beyond a number of ledgers, and return how many."""
-    beyond = "SELECT scope FROM ledger ORDER BY rowid DESC LIMIT 1000000 OFFSET ?"
-    rows = connection.execute(beyond, (max_scopes,)).fetchall()
-    _delete_scopes(connection, rows, _LEDGER_TABLES)
-    return len(rows)
 
 
 def _delete_scopes(connection: Connection, scopes: Iterable[tuple[str]], tables: Iterable[str]) -> None:

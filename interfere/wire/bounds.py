@@ -152,14 +152,10 @@ def _field(message: Descriptor, field: FieldDescriptor) -> _Field:
     elif field.type == FieldDescriptor.TYPE_STRING:
         check = _check_text
     elif field.type not in (FieldDescriptor.TYPE_ENUM, FieldDescriptor.TYPE_BOOL, FieldDescriptor.TYPE_BYTES):
-        bound = _max_number(name)
+        by_unit = (bound for ending, bound in _BY_UNIT if name.endswith(ending))
+        bound = _MAX_NUMBER.get(name) or next(by_unit, _ANY_NUMBER)
         check = None if bound >= _LARGEST.get(field.type, math.inf) else _number_check(bound)
     return _Field(field.name, _MAX_ENTRIES.get(name, MAX_ENTRIES) if field.is_repeated else 0, check)
-
-
-def _max_number(name: str) -> float:
-    by_unit = (bound for ending, bound in _BY_UNIT if name.endswith(ending))
-    return _MAX_NUMBER.get(name) or next(by_unit, _ANY_NUMBER)
 
 
 def _check_entry(message: Message, path: str, violations: list[Violation]) -> None:

@@ -6,7 +6,7 @@ Times change from round to round where nothing else does, and as columns they ar
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import isnan
-from operator import attrgetter
+from operator import attrgetter, is_
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,10 +110,6 @@ def _with_residents(devices: Sequence[Device], residents: Iterator[Job]) -> Iter
     for device in devices:
         if device.residents:
             now = tuple(next(residents) for _ in device.residents)
-            yield device if all(map(_is, now, device.residents)) else copy(device, now)
+            yield device if all(map(is_, now, device.residents)) else copy(device, now)
         else:
             yield device
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other

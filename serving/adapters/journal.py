@@ -133,7 +133,7 @@ def summarise(entries: Iterable[Entry]) -> JournalReport:
         median_predicted=_median(p for p, _ in known),
         median_measured=_median(m for _, m in known),
         median_error=_median(abs(p - m) / m for p, m in known),
-        companies=tuple(sorted(companies, key=lambda each: (-_or_zero(each.measured), each.workload, each.company))),
+        companies=tuple(sorted(companies, key=_rank)),
     )
 
 
@@ -201,5 +201,6 @@ def _median(values: Iterable[float]) -> float:
     return statistics.median(known) if known else NAN
 
 
-def _or_zero(value: float) -> float:
-    return 0.0 if math.isnan(value) else value
+def _rank(each: CompanyReport) -> tuple[float, str, tuple[str, ...]]:
+    """Return the sort key of a report: the largest measured slowdown first, unknown ones last."""
+    return 0.0 if math.isnan(each.measured) else -each.measured, each.workload, each.company

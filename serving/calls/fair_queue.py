@@ -63,13 +63,6 @@ def current_caller() -> str:
     return _caller.get()
 
 
-def busy(value: object = None) -> LimitError:
-    """Return the error for a caller that has too many calls running or waiting."""
-    return LimitError(
-        "the server is busy", value=value, remedy="send fewer requests at once; retry later", retry_after_s=RETRY_S
-    )
-
-
 class _Turn:
     """Whether a call may begin. (A lock is forty times as quick to make as a threading.Event.)"""
 
@@ -138,7 +131,12 @@ class FairQueue:
         turn = self._enter(caller)
         if turn is None:
             time.sleep(REFUSED_AFTER_S)
-            raise busy(f"{self._most} calls of one caller")
+            raise LimitError(
+                "the server is busy",
+                value=f"{self._most} calls of one caller",
+                remedy="send fewer requests at once; retry later",
+                retry_after_s=RETRY_S,
+            )
         try:
             while not turn.wait(POLL_S):
                 check_interruption()

@@ -9,13 +9,13 @@ still waited for.
 
 import hashlib
 import logging
-import resource
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from resource import RLIMIT_NOFILE, getrlimit
 from typing import Any, NamedTuple
 
 import grpc
@@ -171,7 +171,11 @@ class CallInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # gene
                 caller = identity.name
                 with calling(caller), self._limits.count(caller, context):
                     if policy and not self._is_open:
-                        raise _is_starting()
+                        raise UnavailableError(
+                            "the server is starting: its model loads, its log is learned",
+                            remedy="retry in a second",
+                            retry_after_s=START_S,
+                        )
                     if method in CHANGES_OF_MODEL:
                         self._model_changes.take(caller)
                     content = self._transfers.receive(requests, context, caller)
@@ -331,12 +335,6 @@ def _log_slow_call(method: str, code: str, seconds: float, answer: Any) -> None:
     _log.info("slow call: %s", text, extra={"fields": fields})
 
 
-def _is_starting() -> UnavailableError:
-    return UnavailableError(
-        "the server is starting: its model loads, its log is learned", remedy="retry in a second", retry_after_s=START_S
-    )
-
-
 def _ended_early(context: grpc.ServicerContext) -> str:
     """Return the status name of a call that its caller gave up, or whose deadline passed."""
     remaining_s = context.time_remaining()
@@ -420,7 +418,8 @@ def listen(
             ("grpc.server.max_pending_requests", MAX_ARRIVED),
             ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_ARRIVED),
             ("grpc.so_reuseport", 0),  # a second server on the port must fail, not take half of the calls
-            ("grpc.max_allowed_incoming_connections", _max_connections()),
+            # At most half of the files that the process may have open.
+            ("grpc.max_allowed_incoming_connections", min(MAX_CONNECTIONS, getrlimit(RLIMIT_NOFILE)[0] // 2)),
             ("grpc.server_handshake_timeout_ms", 1_000 * HANDSHAKE_S),
             ("grpc.max_connection_idle_ms", 1_000 * IDLE_S),
             # A client that has gone without closing its connection is noticed; one that pings itself is let do so.
@@ -443,11 +442,6 @@ def listen(
         tokens.write(target(settings.host, listening.port))
     server.start()
     return listening
-
-
-def _max_connections() -> int:
-    """Return how many connections the server takes: at most half of the files that the process may have open."""
-    return min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
 
 def target(host: str, port: int) -> str:

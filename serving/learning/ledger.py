@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from interfere.errors import ConflictError, UnavailableError
+from interfere.errors import ConflictError, NotFoundError, UnavailableError
 from interfere.predict.feasibility import impossible_usage
 from interfere.predict.online.window_learning import LearningResult
 from interfere.predict.residual import OnlineModel
@@ -37,7 +37,16 @@ from interfere.records import (
 )
 from interfere.records.documents import to_json
 from interfere.records.observations import observation_kind
-from interfere.serving.learning.log_fold import FEW_ENTRIES, LearnedState, LogFold, NewModel, Relearning, read_log
+from interfere.serving.learning.log_fold import (
+    FEW_ENTRIES,
+    LearnedState,
+    LogFold,
+    NewModel,
+    Relearning,
+    is_rolled_back,
+    largest_corrections,
+    online_summary,
+)
 from interfere.serving.metrics import Metrics
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.observations import StoredCheckpoints, StoredObservations
@@ -352,6 +361,20 @@ class ObservationLedger:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def log(self, at: int | None, limit: int) -> ObservationLog:
-        """Return the newest log entries up to an entry, and the state learned up to there. Raises NotFoundError past
-        the end."""
-        return read_log(self._book, self._fold, self.published, at, limit)
+        """Return the newest entries up to a point (None: the end), and the state that was learned at this point.
+
+        The state at a point before the end is computed again. Raises NotFoundError past the end of the log.
+        """
+        learned = self.published
+        if at is not None and at > learned.last_sequence:
+            raise NotFoundError("no such entry", value=at, remedy=f"the log ends at {learned.last_sequence}")
+        rollbacks = self._book.rollbacks(up_to=at)
+        entries = tuple(
+            replace(entry, rolled_back=is_rolled_back(entry.sequence, entry.observation, rollbacks))
+            for entry in self._book.newest(limit or 20, up_to=at)
+        )
+        model, online = learned.model, learned.summary()
+        if at is not None and at < learned.last_sequence:
+            model, _ = self._fold.model_after(at)
+            online = online_summary(model, self._book.counts(up_to=at))
+        return ObservationLog(entries=entries, online=online, corrections=largest_corrections(model))

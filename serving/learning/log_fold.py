@@ -16,10 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from zipfile import BadZipFile
 
-from interfere.errors import CancelledError, NotFoundError, UnavailableError
+from interfere.errors import CancelledError, UnavailableError
 from interfere.predict.online import state as online_state
 from interfere.predict.online.belief_state import BeliefState
 from interfere.predict.online.stand_in_profiles import ResolveElsewhere
@@ -28,7 +28,6 @@ from interfere.records import (
     Correction,
     JobProfile,
     Observation,
-    ObservationLog,
     OddDevice,
     OnlineState,
     Progress,
@@ -130,7 +129,7 @@ class RecentStates:
         lists them.
         """
         for sequence, state in reversed(self._states):
-            if sequence <= up_to and all(at <= sequence or sequence <= to for at, to in rewrites):
+            if sequence <= up_to and _is_valid(sequence, rewrites):
                 return sequence, state
         return None
 
@@ -312,27 +311,6 @@ def valid_spans(after: int, upto: int, rollbacks: Sequence[RolledBackRange]) -> 
 def is_rolled_back(sequence: int, observation: Observation, rollbacks: Sequence[RolledBackRange]) -> bool:
     """Return whether one of the rollbacks excludes this entry from learning."""
     return any(rollback.covers(sequence, observation) for rollback in rollbacks)
-
-
-def read_log(
-    book: StoredObservations, fold: LogFold, learned: LearnedState, at: int | None, limit: int
-) -> ObservationLog:
-    """Return the newest entries up to a point (None: the end), and the state that was learned at this point.
-
-    The state at a point before the end of `learned` is computed again. Raises NotFoundError past the end of the log.
-    """
-    if at is not None and at > learned.last_sequence:
-        raise NotFoundError("no such entry", value=at, remedy=f"the log ends at {learned.last_sequence}")
-    rollbacks = book.rollbacks(up_to=at)
-    entries = tuple(
-        replace(entry, rolled_back=is_rolled_back(entry.sequence, entry.observation, rollbacks))
-        for entry in book.newest(limit or 20, up_to=at)
-    )
-    model, online = learned.model, learned.summary()
-    if at is not None and at < learned.last_sequence:
-        model, _ = fold.model_after(at)
-        online = online_summary(model, book.counts(up_to=at))
-    return ObservationLog(entries=entries, online=online, corrections=largest_corrections(model))
 
 
 # --- learning again in the background ---------------------------------------------------------------------------------

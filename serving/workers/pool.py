@@ -151,7 +151,9 @@ class WorkerPool:
             is_late = wait and time.monotonic() >= start_s + within_s
             return Late(waited_s=time.monotonic() - start_s, cpu_s=0.0) if is_late else None
         start_cpu_s = worker.cpu_s()
-        answer = self._submit(worker, method, request, knowing or self._knowing())
+        worker.last_call += 1
+        ask = Ask(method=method, request=request, knowing=knowing or self._knowing(), number=worker.last_call)
+        answer = worker.submit(ask)
         try:
             while not _is_done(answer):
                 check_interruption()
@@ -162,7 +164,9 @@ class WorkerPool:
         except InterfereError:
             self._abandon(worker, answer)
             raise
-        self._release(worker, answer)
+        with self._condition:
+            self._computing -= 1
+        self._reuse(worker, answer)
         return self._answer(method, answer.result())
 
     @property
@@ -196,10 +200,6 @@ class WorkerPool:
         self._fork_server.close()
 
     # --- a call -----------------------------------------------------------------------------------------------------
-
-    def _submit(self, worker: WorkerProcess, method: str, request: bytes, knowing: Knowing) -> "Future[Any]":
-        worker.last_call += 1
-        return worker.submit(Ask(method=method, request=request, knowing=knowing, number=worker.last_call))
 
     def _answer(self, method: str, result: Any) -> bytes:
         """Return the bytes of a worker's answer, and count what it counted. Raises as `ask`."""
@@ -259,13 +259,8 @@ class WorkerPool:
                 self._worker_of.clear()
             self._worker_of[scope] = worker
 
-    def _release(self, worker: WorkerProcess, answer: "Future[Any]") -> None:
-        """Give back a worker that has answered, or that has ended."""
-        with self._condition:
-            self._computing -= 1
-        self._reuse(worker, answer)
-
     def _reuse(self, worker: WorkerProcess, answer: "Future[Any]") -> None:
+        """Give back a worker that has answered, or replace it where it has ended."""
         if answer.result() is None:
             self._begin(self._replace, worker)
             return

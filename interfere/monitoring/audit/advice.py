@@ -7,9 +7,9 @@ hours of a job alone on a GPU, less the hours for which they hold more GPUs.
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,8 @@ class CompanyChange:
     sd: float  # of the gain
     shifts: tuple[PairShift, ...]  # the largest first
 
+    DERIVED: ClassVar = ("gain", "lower", "upper")
+
     @property
     def gain(self) -> float:
         """GPU hours: the job-hours of progress that are lost less, minus the device-hours that are held more."""
@@ -68,11 +70,6 @@ class CompanyChange:
     def upper(self) -> float:
         """The upper end of the 95 % interval of the gain."""
         return self.gain + 1.96 * self.sd
-
-    def facts(self) -> dict[str, Any]:
-        """Return all figures as a mapping for programs."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return values | {"gain": self.gain, "lower": self.lower, "upper": self.upper}
 
 
 def company_change(before: Hours, after: Hours, known: KnownSlowdowns) -> CompanyChange:
@@ -130,14 +127,12 @@ class MatchReplay:
     waited_hours: float  # of jobs that Match found no place for; lost in full
     left_out_hours: float  # device-hours whose cost nobody knows, or with a job on several devices or three jobs
 
+    DERIVED: ClassVar = ("weeks",)
+
     @property
     def weeks(self) -> float:
         """The length of the replayed time."""
         return (self.end_s - self.start_s) / WEEK_S
-
-    def facts(self) -> dict[str, Any]:
-        """Return the replay as a mapping for programs."""
-        return {each.name: getattr(self, each.name) for each in fields(self)} | {"weeks": self.weeks}
 
 
 # --- keeping apart ----------------------------------------------------------------------------------------------------
@@ -154,14 +149,12 @@ class Separation:
     change: CompanyChange  # from the separations before it to those and this one
     total: CompanyChange  # from none to those and this one, on all device types
 
+    DERIVED: ClassVar = ("is_certain",)
+
     @property
     def is_certain(self) -> bool:
         """Whether the 95 % interval of its gain excludes 0."""
         return self.change.lower > 0
-
-    def facts(self) -> dict[str, Any]:
-        """Return the separation as a mapping for programs."""
-        return {each.name: getattr(self, each.name) for each in fields(self)} | {"is_certain": self.is_certain}
 
 
 class _Separated(NamedTuple):

@@ -9,7 +9,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from interfere.errors import UnfitError
 from interfere.monitoring.audit.advice import WEEK_S, NextPair, Separation, choose_separations, next_pairs
@@ -45,6 +45,8 @@ class WorkloadCost:
     jobs: int
     noise_sd: float  # of log rate in one company; NaN where not estimated
 
+    DERIVED: ClassVar = ("moved_by_load",)
+
     @property
     def moved_by_load(self) -> bool:
         """Whether the rate varies so much beside the same neighbours that load or input confounds the slowdowns."""
@@ -54,10 +56,6 @@ class WorkloadCost:
     def is_any_known(self) -> bool:
         """Whether the cost of some of its hours in company is known, or it never had company."""
         return self.unknown_hours < self.shared_hours or self.shared_hours == 0
-
-    def facts(self) -> dict[str, Any]:
-        """Return all figures as a mapping for programs."""
-        return {each.name: getattr(self, each.name) for each in fields(self)} | {"moved_by_load": self.moved_by_load}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

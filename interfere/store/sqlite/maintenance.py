@@ -65,7 +65,7 @@ def check(store: Path) -> StoreReport:
     if wal.lost_commits:
         problems.append(f"the write-ahead log is damaged: {wal.lost_commits} acknowledged transactions are behind it")
     try:
-        with closing(_connect(store, "ro")) as connection:
+        with closing(_connect(store)) as connection:
             version = int(connection.execute("PRAGMA user_version").fetchone()[0])
             provide_checksums(connection)
             if version > FORMAT:
@@ -117,7 +117,7 @@ def copy_file(store: Path, scratch: Path) -> None:
     """Copy a SQLite file, also while it is written, into a private one without a write-ahead log."""
     _require_store(store)
     create_private(scratch)
-    with _errors(store), closing(_connect(store, "ro")) as source, closing(sqlite3.connect(scratch)) as copy:
+    with _errors(store), closing(_connect(store)) as source, closing(sqlite3.connect(scratch)) as copy:
         source.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")
 
@@ -136,7 +136,7 @@ def put_in_place(scratch: Path, target: Path, *, old_is: str = "") -> Path | Non
 
 def _salvage(store: Path, target: Path) -> None:
     """Copy schema and every readable row. Of a damaged write-ahead log, that is what comes before the damage."""
-    with closing(_connect(store, "ro")) as old, closing(sqlite3.connect(target)) as new:
+    with closing(_connect(store)) as old, closing(sqlite3.connect(target)) as new:
         new.isolation_level = None
         new.execute("BEGIN")
         with _errors(store):
@@ -218,8 +218,8 @@ def _require_store(store: Path) -> None:
         raise UnfitError("there is no store", value=store, remedy="give its file: --store FILE")
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=BUSY_S)
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_S)
     connection.text_factory = text_from_bytes
     return connection
 

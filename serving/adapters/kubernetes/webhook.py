@@ -15,7 +15,7 @@ import os
 import ssl
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,9 @@ def mutation(pod: JsonObject, uid: str, settings: KubernetesSettings) -> Patch:
     patch = _late_claim(pod, spec, uid)
     if set(record.all_special) - ({"claim template"} if patch else set()):
         return []  # the controller would leave it to Kubernetes anyway
-    return patch + _append(spec, "schedulingGates", {"name": names.GATE})
+    gate, has_gates = {"name": names.GATE}, isinstance(spec.get("schedulingGates"), list)
+    path = "/spec/schedulingGates"
+    return [*patch, {"op": "add", "path": f"{path}/-" if has_gates else path, "value": gate if has_gates else [gate]}]
 
 
 def _late_claim(pod: JsonObject, spec: JsonObject, uid: str) -> Patch:
@@ -95,12 +97,6 @@ def _late_claim(pod: JsonObject, spec: JsonObject, uid: str) -> Patch:
         key = names.TEMPLATE.replace("/", "~1")
         return [*patch, {"op": "add", "path": f"/metadata/annotations/{key}", "value": str(template)}]
     return [*patch, {"op": "add", "path": "/metadata/annotations", "value": {names.TEMPLATE: str(template)}}]
-
-
-def _append(spec: Mapping[str, Any], field: str, value: Mapping[str, Any]) -> Patch:
-    if isinstance(spec.get(field), list):
-        return [{"op": "add", "path": f"/spec/{field}/-", "value": dict(value)}]
-    return [{"op": "add", "path": f"/spec/{field}", "value": [dict(value)]}]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
