@@ -89,7 +89,7 @@ class PolicyCore:
         self.decisions = DecisionMaker(store, metrics, time_budget_s=time_budget_s, site_policy=site_policy)
         self.snapshots = KnownSnapshots()
         self._profiles_version = store.profiles.version()
-        profiles = self.stored_catalogue(model)
+        profiles = self._stored_catalogue(model)
         self._observed = self._learned_by(model, profiles, metrics, self._show_learned)
         self._state = ServedState(model=model, profiles=profiles, learned=self._observed.published)
         metrics.set_model_version(self._state.version)
@@ -208,7 +208,7 @@ class PolicyCore:
         """Return a core with another model on the same store. It has learned the observations; `follow` lets it learn
         the newer ones."""
         replica = copy(self)
-        profiles = self.stored_catalogue(model)
+        profiles = self._stored_catalogue(model)
         replica._observed = self._learned_by(model, profiles, Metrics(), replica._show_learned)
         replica._state = ServedState(model=model, profiles=profiles, learned=replica._observed.published)
         return replica
@@ -233,7 +233,7 @@ class PolicyCore:
 
     def learned_at(self, model: ServedModel, sequence: int) -> OnlineModel:
         """Return a model after it has learned the log up to an entry."""
-        profiles = self.stored_catalogue(model)
+        profiles = self._stored_catalogue(model)
         fold = LogFold(model.untaught, self.store.observations, self.store.checkpoints, profiles)
         return fold.model_after(sequence)[0]
 
@@ -330,7 +330,7 @@ class PolicyCore:
     def _use_stored_profiles(self, *, relearning: bool = False) -> None:
         """Use the profiles that the store holds now."""
         before = self._state.profiles
-        profiles = self.stored_catalogue(self._state.model, before)
+        profiles = self._stored_catalogue(self._state.model, before)
         self._observed.use_profiles(profiles, changed=profiles.changes_since(before), relearning=relearning)
         self._show_learned(profiles)
 
@@ -384,7 +384,7 @@ class PolicyCore:
             removed = self.store.profiles.remove(profile_ids)
             if removed:
                 before = self._state.profiles
-                profiles = self.stored_catalogue(self._state.model, before)
+                profiles = self._stored_catalogue(self._state.model, before)
                 changed = [before.get(profile_id) for profile_id in removed if before.knows(profile_id)]
                 self._observed.use_profiles(profiles, changed=changed)
                 self._show_learned(profiles)

@@ -2,13 +2,12 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from interfere.records import NAN, Action, ActionKind, Job, Snapshot
 from interfere.serving.adapters.kubernetes import names
-from interfere.serving.adapters.kubernetes.claims import claim_sizes
 from interfere.serving.adapters.kubernetes.constraints import (
     FreeResources,
     Kind,
@@ -29,14 +28,11 @@ from interfere.serving.adapters.kubernetes.records import (
     Pod,
 )
 from interfere.serving.adapters.kubernetes.seats import (
+    ClusterView,
     DeviceKey,
     device_record,
     held_gpus,
-    is_placed,
-    job_record,
-    node_of_pod,
     offered_gpus,
-    read_allocations,
 )
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
 from interfere.serving.adapters.problem import STARTS, Problem, first_reason, positions_decided
@@ -94,37 +90,35 @@ def build(
     placed. `refused`: devices that kube-scheduler does not give for a request.
     """
     # 1. Who may be advised.
-    claims, left, default_bytes = state.claims_by_key, Counter[str](), claim_sizes(state.gpus).seat_bytes
+    view, left = ClusterView(state=state, settings=settings, now_s=now_s, hypothetical=hypothetical), Counter[str]()
     advised: list[tuple[Pod, Job]] = []
     for pod in state.pods:
-        if not (pod.pending or pod.uid in hypothetical) or not pod.workload or is_placed(pod, now_s, settings):
+        if not (pod.pending or pod.uid in hypothetical) or not pod.workload or view.is_placed(pod):
             continue
-        reason = exclusion_reason(pod, claims.get(pod.claim_key), settings, now_s)
-        record = None if reason else job_record(pod, default_bytes, now_s, settings)
+        reason = exclusion_reason(pod, view.claims.get(pod.claim_key), settings, now_s)
+        record = None if reason else view.job(pod)
         if record is None:
             left[reason or INVALID] += 1
         else:
             advised.append((pod, record))
-    selected = _Selected(state, refused, read_allocations(state, hypothetical).consumed)
-    impossible = _impossible(advised, state, _Selected(state)) if settings.mode is Mode.GATE else set[str]()
+    impossible = _impossible(advised, state) if settings.mode is Mode.GATE else set[str]()
     possible = [(pod, job) for pod, job in advised if pod.uid not in impossible]
     advised.sort(key=lambda pair: (-pair[0].priority, pair[0].created_s, pair[0].id))
     # 2. The devices that have a free seat, and their residents.
     nameable = {node.name for node in state.nodes if dict(node.labels).get(names.HOSTNAME)}
     devices = [
         (gpu, residents)
-        for gpu, residents in offered_gpus(state, settings, now_s, hypothetical)
+        for gpu, residents in offered_gpus(view)
         if gpu.source is GpuSource.DRA or gpu.node in nameable  # a nodeSelector names the node by its label
     ]
     # 3. Nodes of each pod as pools of devices.
-    taken = (pod for pod in state.pods if pod.uid not in hypothetical and not pod.ended)
-    free = free_resources(state.nodes, ((node_of_pod(pod, now_s, settings), pod.constraints) for pod in taken))
+    free = free_resources(state.nodes, ((view.node_of(pod), pod.constraints) for pod in view.present_pods))
     pool_of, allowed = pools(
         (_kind(pod) for pod, _ in possible),
         state.nodes,
         ((gpu, bool(residents)) for gpu, residents in devices),
         free,
-        selected.requests,
+        _selected(state, refused, view.allocations.consumed),
     )
     pooled = [(pod, replace(job, pools=allowed[_kind(pod)])) for pod, job in possible]
     able = [(pod, job) for pod, job in pooled if job.pools]
@@ -133,7 +127,7 @@ def build(
     granule_bytes = settings.granule_gib * GIB
     if settings.grants_memory:
         offered = {gpu.id for gpu, _ in devices}
-        devices += [each for each in held_gpus(state, settings, now_s, hypothetical) if each[0].id not in offered]
+        devices += [each for each in held_gpus(view) if each[0].id not in offered]
     records = tuple(
         device_record(gpu, residents, pool_of.get(gpu.id, "none"), granule_bytes) for gpu, residents in devices
     )
@@ -154,7 +148,7 @@ def build(
         behind=tuple(pod for pod, _ in behind),
         unadmitted=tuple(pod for pod, job in pooled if not job.pools),
         impossible=tuple(pod for pod, _ in advised if pod.uid in impossible),
-        default_bytes=default_bytes,
+        default_bytes=view.default_bytes,
         left_out=+left,
         gpus={gpu.id: gpu for gpu, _ in devices},
         residents={gpu.id: residents for gpu, residents in devices},
@@ -199,36 +193,32 @@ def _kind(pod: Pod) -> Kind:
     return Kind(pod.source, pod.constraints, pod.request, bool(pod.note(names.MAX_SLOWDOWN)))
 
 
-class _Selected:
-    """Which requests of a cluster's pods select which GPUs, each pair looked at once."""
+def _selected(
+    state: ClusterState,
+    refused: Collection[tuple[str, DeviceRequest]] = (),
+    used: Mapping[DeviceKey, Mapping[str, float]] = MappingProxyType({}),
+) -> Callable[[Gpu], frozenset[DeviceRequest]]:
+    """Return a function that returns the requests of a cluster's pods that a GPU of a ResourceSlice may be given for.
 
-    def __init__(
-        self,
-        state: ClusterState,
-        refused: Collection[tuple[str, DeviceRequest]] = (),
-        consumed: Mapping[DeviceKey, Mapping[str, float]] = MappingProxyType({}),
-    ) -> None:
-        self._classes, self._refused, self._consumed = state.classes, refused, consumed
-        self._requests = tuple(dict.fromkeys(pod.request for pod in state.pods if pod.request is not None))
-        self._known: dict[str, frozenset[DeviceRequest]] = {}
+    `refused`: devices that are not given for a request. `used`: amounts of capacities by device.
+    """
+    requests = tuple(dict.fromkeys(pod.request for pod in state.pods if pod.request is not None))
 
-    def requests(self, gpu: Gpu) -> frozenset[DeviceRequest]:
-        """Return the requests that a GPU of a ResourceSlice may be given for."""
-        if gpu.source is not GpuSource.DRA:
-            return frozenset()
-        if gpu.id not in self._known:
-            self._known[gpu.id] = frozenset(each for each in self._requests if self._selects(each, gpu))
-        return self._known[gpu.id]
-
-    def _selects(self, request: DeviceRequest, gpu: Gpu) -> bool:
-        of_class = self._classes.get(request.device_class)
-        if of_class is None or (gpu.id, request) in self._refused:
+    def may_be_given(gpu: Gpu, request: DeviceRequest) -> bool:
+        of_class = state.classes.get(request.device_class)
+        if of_class is None or (gpu.id, request) in refused:
             return False
         if not all(tolerated(*taint, request.tolerations) for taint in gpu.taints):
             return False
-        if not _has_capacities(gpu, request, self._consumed.get(gpu.key, {})):
+        if not _has_capacities(gpu, request, used.get(gpu.key, {})):
             return False
         return selects((*of_class, *request.selectors), gpu.variable)
+
+    def of_gpu(gpu: Gpu) -> frozenset[DeviceRequest]:
+        return frozenset(each for each in requests if gpu.source is GpuSource.DRA and may_be_given(gpu, each))
+
+    known: dict[str, frozenset[DeviceRequest]] = {}
+    return lambda gpu: known[gpu.id] if gpu.id in known else known.setdefault(gpu.id, of_gpu(gpu))
 
 
 def _has_capacities(gpu: Gpu, request: DeviceRequest, used: Mapping[str, float]) -> bool:
@@ -243,8 +233,9 @@ def _has_capacities(gpu: Gpu, request: DeviceRequest, used: Mapping[str, float])
     return True
 
 
-def _impossible(advised: Iterable[tuple[Pod, Job]], state: ClusterState, selected: _Selected) -> set[str]:
+def _impossible(advised: Iterable[tuple[Pod, Job]], state: ClusterState) -> set[str]:
     """Return the uids of the pods that no GPU of the cluster could take if it were empty."""
+    requests = _selected(state)
     nodes, full = {node.name: replace(node, usable=True) for node in state.nodes}, free_resources(state.nodes, ())
     largest: dict[Kind, float] = {}  # memory of the largest GPU that may be used; -1 without one
     for kind in {_kind(pod) for pod, _ in advised}:
@@ -253,7 +244,7 @@ def _impossible(advised: Iterable[tuple[Pod, Job]], state: ClusterState, selecte
             math.inf if math.isnan(gpu.memory_bytes) else gpu.memory_bytes
             for gpu in state.gpus
             if gpu.source is kind.source and gpu.node in admitting
-            if kind.may_use(gpu, selected.requests(gpu), in_use=False)
+            if kind.may_use(gpu, requests(gpu), in_use=False)
         ]
         largest[kind] = max(memories, default=-1.0)
     return {pod.uid for pod, job in advised if largest[_kind(pod)] < 0 or job.memory_peak_bytes > largest[_kind(pod)]}

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from interfere.records import NAN, Device, Job
 from interfere.records.cluster import DEFAULT_SEATS
@@ -33,6 +34,7 @@ NOT_GIVEN = "cannot allocate all claims"  # as kube-scheduler says it of a pod
 NOT_GIVEN_S = 10.0  # in which kube-scheduler looks at a pod that lost its gate, and sees its claim
 _TIMES = (names.MAX_WAIT_S, names.REMAINING_S, names.CHECKPOINT_S)  # annotations that are positive numbers
 DeviceKey = tuple[str, str, str]  # driver, pool, name
+GpuWithJobs = tuple[Gpu, tuple[Job, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,43 +42,99 @@ class Allocations:
     """The capacities that claims hold, by device."""
 
     consumed: Mapping[DeviceKey, Mapping[str, float]]  # of each capacity, in all
-    ended: Mapping[DeviceKey, tuple[AllocatedDevice, ...]]  # held for pods that have ended
-    unknown: frozenset[DeviceKey]  # held by claims of several devices, or of pods that nobody knows
+    ended: Mapping[DeviceKey, Sequence[AllocatedDevice]]  # held for pods that have ended
+    unknown: Collection[DeviceKey]  # held by claims of several devices, or of pods that nobody knows
 
 
-def read_allocations(state: ClusterState, ignored: Collection[str] = frozenset()) -> Allocations:
-    """Return the allocations of all claims, except those of pods whose uids are in `ignored`."""
-    running, ended, left_out = set[str](), set[str](), set[str]()
-    for pod in state.pods:
-        if pod.claim:
-            claims = left_out if pod.uid in ignored else ended if pod.ended else running
-            claims.add(pod.claim_key)
-    amounts_of: dict[DeviceKey, Counter[str]] = {}
-    of_ended: dict[DeviceKey, list[AllocatedDevice]] = {}
-    unknown = set[DeviceKey]()
-    for claim in state.claims:
-        if claim.key in left_out - running:
-            continue
-        for device in claim.devices:
-            amounts = amounts_of.setdefault(device.key, Counter())
-            for name, amount in device.consumed:
-                amounts[name] += amount  # type: ignore[assignment]  # a Counter of floats
-            if claim.key in ended - running:
-                of_ended.setdefault(device.key, []).append(device)
-            elif claim.key not in running or len(claim.devices) > 1:
-                unknown.add(device.key)
-    return Allocations(
-        consumed=amounts_of,
-        ended={key: tuple(devices) for key, devices in of_ended.items()},
-        unknown=frozenset(unknown),
-    )
+@dataclass(frozen=True, kw_only=True)
+class ClusterView:
+    """A cluster at one moment, as a decision sees it."""
 
+    state: ClusterState
+    settings: KubernetesSettings
+    now_s: float
+    hypothetical: frozenset[str] = frozenset()  # uids of bound pods that are treated as pending
 
-def is_placed(pod: Pod, now_s: float, settings: KubernetesSettings) -> bool:
-    """Whether the pod was placed and may be bound at any moment."""
-    placed = pod.pending and not pod.gated and pod.note(names.STATE) == PodState.PLACED
-    is_due = now_s - number(pod.note(names.DECIDED_AT)) < settings.start_s
-    return placed and is_due and not is_refused(pod, now_s, settings)
+    @cached_property
+    def claims(self) -> dict[str, Claim]:
+        """The claims by namespace and name."""
+        return self.state.claims_by_key
+
+    @cached_property
+    def default_bytes(self) -> float:
+        """The memory of a pod that names none."""
+        return claim_sizes(self.state.gpus).seat_bytes
+
+    @cached_property
+    def present_pods(self) -> list[Pod]:
+        """The pods that have not ended, and that are not treated as pending."""
+        return [pod for pod in self.state.pods if pod.uid not in self.hypothetical and not pod.ended]
+
+    @cached_property
+    def allocations(self) -> Allocations:
+        """The allocations of all claims, except those of pods that are treated as pending."""
+        running, ended, left_out = set[str](), set[str](), set[str]()
+        for pod in self.state.pods:
+            if pod.claim:
+                claims = left_out if pod.uid in self.hypothetical else ended if pod.ended else running
+                claims.add(pod.claim_key)
+        amounts_of: dict[DeviceKey, Counter[str]] = {}
+        of_ended: dict[DeviceKey, list[AllocatedDevice]] = {}
+        unknown = set[DeviceKey]()
+        for claim in self.state.claims:
+            if claim.key in left_out - running:
+                continue
+            for device in claim.devices:
+                amounts = amounts_of.setdefault(device.key, Counter())
+                for name, amount in device.consumed:
+                    amounts[name] += amount  # type: ignore[assignment]  # a Counter of floats
+                if claim.key in ended - running:
+                    of_ended.setdefault(device.key, []).append(device)
+                elif claim.key not in running or len(claim.devices) > 1:
+                    unknown.add(device.key)
+        return Allocations(consumed=amounts_of, ended=of_ended, unknown=unknown)
+
+    def is_placed(self, pod: Pod) -> bool:
+        """Whether the pod was placed and may be bound at any moment."""
+        placed = pod.pending and not pod.gated and pod.note(names.STATE) == PodState.PLACED
+        is_due = self.now_s - number(pod.note(names.DECIDED_AT)) < self.settings.start_s
+        return placed and is_due and not is_refused(pod, self.now_s, self.settings)
+
+    def node_of(self, pod: Pod) -> str:
+        """Return the node that a pod runs on, or that it was sent to."""
+        return pod.note(names.DEVICE).partition("/")[0] if self.is_placed(pod) else pod.node
+
+    def job(self, pod: Pod) -> Job | None:
+        """Return a pod as a job; None where its workload or another annotation is invalid."""
+        return job_record(pod, self.default_bytes, self.now_s, self.settings)
+
+    @cached_property
+    def pods_by_gpu(self) -> tuple[dict[str, list[Pod]], set[tuple[str, GpuSource]]]:
+        """The pods on each GPU, and the (node, source) pairs where a pod holds an unknown GPU."""
+        index, ids = gpu_index(self.state.gpus), {gpu.id for gpu in self.state.gpus}
+        pods_on: dict[str, list[Pod]] = {}
+        unclear: set[tuple[str, GpuSource]] = set()
+        for pod in self.present_pods:
+            gpu = place_of(pod, self.claims.get(pod.claim_key), index)
+            if gpu is not None:
+                pods_on.setdefault(gpu.id, []).append(pod)
+            elif pod.node and pod.source in (GpuSource.HAMI, GpuSource.NODE):
+                unclear.add((pod.node, pod.source))
+            elif self.is_placed(pod) and pod.note(names.DEVICE) in ids:
+                pods_on.setdefault(pod.note(names.DEVICE), []).append(pod)
+        return pods_on, unclear
+
+    def resident(self, pod: Pod, gpu: Gpu) -> Job | None:
+        """Return the job of a pod on a GPU, with at least the memory that its claim holds or asks for; None where its
+        annotations are invalid."""
+        job, claim, held_bytes = self.job(pod), self.claims.get(pod.claim_key), NAN
+        if claim is not None and claim.devices:
+            held_bytes = dict(claim.devices[0].consumed).get(gpu.memory_name.rpartition("/")[2], NAN)
+        elif claim is not None and claim.target == gpu.id:
+            held_bytes = dict(claim.requested).get(gpu.memory_name, NAN)
+        if job is None or math.isnan(held_bytes) or held_bytes <= job.memory_peak_bytes:
+            return job
+        return replace(job, memory_peak_bytes=held_bytes)
 
 
 def is_refused(pod: Pod, now_s: float, settings: KubernetesSettings) -> bool:
@@ -114,43 +172,37 @@ def gpu_index(gpus: Iterable[Gpu]) -> dict[tuple[str, ...], Gpu]:
     return index
 
 
-def offered_gpus(
-    state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str] = frozenset()
-) -> list[tuple[Gpu, tuple[Job, ...]]]:
+def offered_gpus(view: ClusterView) -> list[GpuWithJobs]:
     """Return the GPUs with a free seat, reduced to their free capacity, and the jobs on each GPU."""
-    usable = {node.name for node in state.nodes if node.usable}
-    default_bytes, held = claim_sizes(state.gpus).seat_bytes, read_allocations(state, hypothetical)
-    pods_on, unclear = _pods_by_gpu(state, settings, now_s, hypothetical)
-    offered: list[tuple[Gpu, tuple[Job, ...]]] = []
-    for gpus, on_node in _nodes_of_several(state, settings, now_s, hypothetical):
+    usable = {node.name for node in view.state.nodes if node.usable}
+    held, (pods_on, unclear) = view.allocations, view.pods_by_gpu
+    offered: list[GpuWithJobs] = []
+    for gpus, on_node in _nodes_of_several(view):
         if gpus[0].node in usable:
-            jobs = [job_record(pod, default_bytes, now_s, settings) for pod in on_node]
-            offered += _kubelets_choice(gpus, on_node, jobs)
-    for gpu in (gpu for gpu in state.gpus if gpu.siblings == 1):
+            offered += _kubelets_choice(gpus, on_node, list(map(view.job, on_node)))
+    for gpu in (gpu for gpu in view.state.gpus if gpu.siblings == 1):
         pods = pods_on.get(gpu.id, [])
-        residents = [_resident(pod, gpu, claim, default_bytes, now_s, settings) for pod, claim in pods]
+        residents = [view.resident(pod, gpu) for pod in pods]
         unknown = gpu.key in held.unknown or (gpu.node, gpu.source) in unclear or not all(residents)
         if gpu.node not in usable or unknown:
             continue
-        rest = _remaining(gpu, held, len(residents), sum(claim is None or not claim.devices for _, claim in pods))
+        claims = [view.claims.get(pod.claim_key) for pod in pods]
+        rest = _remaining(gpu, held, len(residents), sum(claim is None or not claim.devices for claim in claims))
         if rest is not None and len(residents) < rest.seats:
             offered.append((rest, tuple(resident for resident in residents if resident)))
-    in_use = {*held.consumed, *(gpu.key for gpu in state.gpus if gpu.id in pods_on)}
+    in_use = {*held.consumed, *(gpu.key for gpu in view.state.gpus if gpu.id in pods_on)}
     return _with_counters(offered, in_use)
 
 
-def _nodes_of_several(
-    state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str]
-) -> Iterator[tuple[list[Gpu], list[Pod]]]:
+def _nodes_of_several(view: ClusterView) -> Iterator[tuple[list[Gpu], list[Pod]]]:
     """Yield the nodes on which the kubelet chooses among several GPUs: their GPUs, and the pods that have one or were
     sent there. A node with a pod of several GPUs is left out: which of them are left is not known."""
     gpus_on: dict[str, list[Gpu]] = {}
-    for gpu in (gpu for gpu in state.gpus if gpu.siblings > 1):
+    for gpu in (gpu for gpu in view.state.gpus if gpu.siblings > 1):
         gpus_on.setdefault(gpu.node, []).append(gpu)
     pods_on: dict[str, list[Pod]] = {node: [] for node in gpus_on}
-    for pod in state.pods if gpus_on else ():
-        node = node_of_pod(pod, now_s, settings)
-        if node in pods_on and pod.source is GpuSource.NODE and not pod.ended and pod.uid not in hypothetical:
+    for pod in view.present_pods if gpus_on else ():
+        if pod.source is GpuSource.NODE and (node := view.node_of(pod)) in pods_on:
             pods_on[node].append(pod)
     for node, gpus in gpus_on.items():
         if not any("several GPUs" in pod.all_special for pod in pods_on[node]):
@@ -184,22 +236,18 @@ def _kubelets_choice(
         yield replace(gpu, seats=on_each + 1), residents
 
 
-def held_gpus(
-    state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str] = frozenset()
-) -> list[tuple[Gpu, tuple[Job, ...]]]:
+def held_gpus(view: ClusterView) -> list[GpuWithJobs]:
     """Return the GPUs whose pods are known, without a free seat, and the jobs on each: their grants are looked at."""
-    default_bytes = claim_sizes(state.gpus).seat_bytes
-    pods_on, _ = _pods_by_gpu(state, settings, now_s, hypothetical)
-    found: list[tuple[Gpu, tuple[Job, ...]]] = []
-    for gpu in (gpu for gpu in state.gpus if gpu.siblings == 1 and gpu.id in pods_on):
-        pods = pods_on[gpu.id]
-        residents = [_resident(pod, gpu, claim, default_bytes, now_s, settings) for pod, claim in pods]
+    pods_on, _ = view.pods_by_gpu
+    found: list[GpuWithJobs] = []
+    for gpu in (gpu for gpu in view.state.gpus if gpu.siblings == 1 and gpu.id in pods_on):
+        residents = [view.resident(pod, gpu) for pod in pods_on[gpu.id]]
         if all(residents):
             found.append((replace(gpu, seats=len(residents)), tuple(job for job in residents if job)))
     return found
 
 
-def device_record(gpu: Gpu, residents: tuple[Job, ...], pool: str = "", granule_bytes: float = NAN) -> Device:
+def device_record(gpu: Gpu, residents: tuple[Job, ...], pool: str, granule_bytes: float) -> Device:
     """Return a GPU as a device of a decision problem. `granule_bytes`: the unit of its grants; NaN: it grants none."""
     return Device(
         id=gpu.id,
@@ -212,44 +260,6 @@ def device_record(gpu: Gpu, residents: tuple[Job, ...], pool: str = "", granule_
         granule_bytes=min(granule_bytes, gpu.memory_bytes) if granule_bytes > 0 else NAN,
         pool=pool,
     )
-
-
-def _pods_by_gpu(
-    state: ClusterState, settings: KubernetesSettings, now_s: float, hypothetical: frozenset[str]
-) -> tuple[dict[str, list[tuple[Pod, Claim | None]]], set[tuple[str, GpuSource]]]:
-    """Return the pods on each GPU with their claims, and the (node, source) pairs where a pod holds an unknown GPU."""
-    claims, index = state.claims_by_key, gpu_index(state.gpus)
-    ids = {gpu.id for gpu in state.gpus}
-    pods_on: dict[str, list[tuple[Pod, Claim | None]]] = {}
-    unclear: set[tuple[str, GpuSource]] = set()
-    for pod in state.pods:
-        if pod.uid in hypothetical or pod.ended:
-            continue
-        claim = claims.get(pod.claim_key)
-        gpu = place_of(pod, claim, index)
-        if gpu is not None:
-            pods_on.setdefault(gpu.id, []).append((pod, claim))
-        elif pod.node and pod.source in (GpuSource.HAMI, GpuSource.NODE):
-            unclear.add((pod.node, pod.source))
-        elif is_placed(pod, now_s, settings) and pod.note(names.DEVICE) in ids:
-            pods_on.setdefault(pod.note(names.DEVICE), []).append((pod, claim))
-    return pods_on, unclear
-
-
-def _resident(
-    pod: Pod, gpu: Gpu, claim: Claim | None, default_bytes: float, now_s: float, settings: KubernetesSettings
-) -> Job | None:
-    """Return the job of a pod on a GPU, with at least the memory that its claim holds or asks for; None where its
-    annotations are invalid."""
-    job = job_record(pod, default_bytes, now_s, settings)
-    held_bytes = NAN
-    if claim is not None and claim.devices:
-        held_bytes = dict(claim.devices[0].consumed).get(gpu.memory_name.rpartition("/")[2], NAN)
-    elif claim is not None and claim.target == gpu.id:
-        held_bytes = dict(claim.requested).get(gpu.memory_name, NAN)
-    if job is None or math.isnan(held_bytes) or held_bytes <= job.memory_peak_bytes:
-        return job
-    return replace(job, memory_peak_bytes=held_bytes)
 
 
 def _remaining(gpu: Gpu, held: Allocations, residents: int, unallocated: int) -> Gpu | None:
@@ -271,9 +281,7 @@ def _remaining(gpu: Gpu, held: Allocations, residents: int, unallocated: int) ->
     return gpu if seats == gpu.seats and not ended else replace(gpu, seats=seats, memory_bytes=memory_bytes)
 
 
-def _with_counters(
-    offered: list[tuple[Gpu, tuple[Job, ...]]], in_use: set[DeviceKey]
-) -> list[tuple[Gpu, tuple[Job, ...]]]:
+def _with_counters(offered: list[GpuWithJobs], in_use: set[DeviceKey]) -> list[GpuWithJobs]:
     """Return the devices that can be allocated together with those in use, where partitions of one GPU share counters.
 
     Devices in use come first, then those with most memory.
@@ -301,6 +309,9 @@ def job_record(pod: Pod, default_bytes: float, now_s: float, settings: Kubernete
         wanted_bytes = memory_bytes(pod, default_bytes)
     except ValueError:
         return None
+    ends = bool(pod.note(names.REMAINING_S))  # it says how long it takes alone, from its start
+    elapsed_s = now_s - pod.started_s if pod.started_s else 0.0
+    may_stop = settings.evicts and ends and bool(pod.note(names.CHECKPOINT_S))
     return shared.job_record(
         pod,
         settings,
@@ -309,24 +320,7 @@ def job_record(pod: Pod, default_bytes: float, now_s: float, settings: Kubernete
         submitted_s=pod.created_s,
         memory_bytes=wanted_bytes,
         max_slowdown=pod.note(names.MAX_SLOWDOWN),
-        remaining_s=_remaining_s(pod, now_s),
-        checkpoint_s=_checkpoint_s(pod) if settings.evicts else NAN,
+        remaining_s=shared.remaining_s_of(number(pod.note(names.REMAINING_S)) if ends else NAN, elapsed_s, pod.lost_s),
+        checkpoint_s=number(pod.note(names.CHECKPOINT_S)) if may_stop else NAN,
         since_s=pod.started_s if settings.evicts and pod.started_s else NAN,
     )
-
-
-def _remaining_s(pod: Pod, now_s: float) -> float:
-    """Return the remaining time of a pod; NaN unless its annotation states how long it takes."""
-    elapsed_s = now_s - pod.started_s if pod.started_s else 0.0
-    alone_s = number(pod.note(names.REMAINING_S)) if pod.note(names.REMAINING_S) else NAN
-    return shared.remaining_s_of(alone_s, elapsed_s, pod.lost_s)
-
-
-def _checkpoint_s(pod: Pod) -> float:
-    """Return what it costs to stop a pod; NaN unless its annotations state that, and how long it takes."""
-    return number(pod.note(names.CHECKPOINT_S)) if pod.note(names.REMAINING_S) and pod.note(names.CHECKPOINT_S) else NAN
-
-
-def node_of_pod(pod: Pod, now_s: float, settings: KubernetesSettings) -> str:
-    """Return the node that a pod runs on, or that it was sent to."""
-    return pod.note(names.DEVICE).partition("/")[0] if is_placed(pod, now_s, settings) else pod.node

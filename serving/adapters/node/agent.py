@@ -130,7 +130,7 @@ class PodJobs:
     def jobs(self) -> list[WatchedJob]:
         """Return the running pods of this node that name their workload and hold one known GPU."""
         from interfere.serving.adapters.kubernetes.objects.reading import cluster_state
-        from interfere.serving.adapters.kubernetes.seats import held_gpus
+        from interfere.serving.adapters.kubernetes.seats import ClusterView, held_gpus
 
         pods, _ = self._api.list("/api/v1/pods", fields=f"spec.nodeName={self._node}")
         nodes, _ = self._api.list("/api/v1/nodes", fields=f"metadata.name={self._node}")
@@ -144,7 +144,7 @@ class PodJobs:
         tolerance = self._settings.limits().memory.grant_tolerance
         granule_bytes = self._settings.granule_gib * GIB
         watched = []
-        for gpu, residents in held_gpus(state, self._settings, self._api.time_s()):
+        for gpu, residents in held_gpus(ClusterView(state=state, settings=self._settings, now_s=self._api.time_s())):
             for job in (job for job in residents if job.workload):
                 has_grant = self._settings.grants_memory and job.memory_peak_bytes > 0
                 granted_bytes = granules_for(job.memory_peak_bytes, granule_bytes) * granule_bytes if has_grant else NAN
