@@ -134,10 +134,6 @@ class ProfileCatalogue:
         """Whether this is the newest profile of its source, so that its facts count."""
         return profile.profile_id in self._current.get((profile.workload, profile.device_type), ())
 
-    def sources(self, workload: str, device_type: str) -> tuple[JobProfile, ...]:
-        """Return the profiles of a workload on a device type, the newest of every source, oldest first."""
-        return tuple(self._by_id[id_] for id_ in self._current.get((workload, device_type), ()))
-
     def changes_since(self, before: "ProfileCatalogue") -> list[JobProfile]:
         """Return the registered profiles that only one of the two catalogues contains."""
         return [

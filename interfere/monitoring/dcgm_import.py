@@ -13,8 +13,8 @@ its time per step over that.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import stdev
@@ -49,24 +49,22 @@ FORMAT_NOTES = (
 PairKey = tuple[str, str, str]  # victim, neighbour, device type
 
 
-@dataclass(slots=True)
-class _LeftOut:
-    """The counts of monitored values and series that an import leaves out."""
-
-    blank_values: int = 0
-    idle_values: int = 0
-    other_series: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Windows:
-    """The windows of a site by the number of their jobs, and counts of the samples outside of windows."""
-
-    by_size: Mapping[int, Sequence[CompanyWindow]]  # by the number of jobs; empty for sizes that do not occur
-    samples: Counter[tuple[str, ...]]  # by workloads
-    gang_jobs: frozenset[str]  # on several devices at once: no window holds them
-    gang_samples: int
-    edge_samples: int
+SAMPLES_OF_PAIRS = "samples of two jobs on one device"
+# What is counted as left out, and why.
+SIDES = "sides of shared windows without a slowdown"
+CROWDED = "samples of three jobs or more on one device"
+GANGS = "samples beside or of a job on several devices"
+EDGES = "samples at the edge of a window, or in one of under three"
+IDLE, BLANK, OTHERS = "values without a job", "blank values", "series of other metrics"
+WHY_LEFT_OUT = {
+    SIDES: "a job was never seen alone, or its counter is missing, stood still or restarted",
+    CROWDED: "a row is about a pair",
+    GANGS: "its steps are not those of one device: ",  # and which jobs
+    EDGES: "they may cover time with other jobs on the device",
+    IDLE: "the device was idle",
+    BLANK: "NaN, or DCGM's code for no value",
+    OTHERS: "not a field of a profile",
+}
 
 
 def import_dcgm(
@@ -94,7 +92,7 @@ def import_dcgm(
     every = [series for file_series, _ in read for series in file_series]
     gauges = [series for series in every if series.name in METRICS]
     steps = [series for series in every if step_metric and series.name == step_metric]
-    left_out = _LeftOut(other_series=len(every) - len(gauges) - len(steps))
+    left_out = Counter({OTHERS: len(every) - len(gauges) - len(steps)})
     labels = SiteLabels(settings, {name for series in gauges for name, _ in series.labels})
     _check_gauges(gauges, labels, left_out)
     counters = _counters(steps, SiteLabels(settings, {name for series in steps for name, _ in series.labels}))
@@ -109,17 +107,27 @@ def import_dcgm(
             remedy="query DCGM_FI_* over a time with jobs; name the label of jobs with --by",
         )
     # 3. Find windows, and turn them into profiles and pairs.
-    windows = _windows(devices, {job.id: job for job in job_of_series.values()}, counters)
+    for device in devices:
+        device.stretches = stretches(device.times_s, device.idle_times_s, same_scrape=0.0)
+    gang_jobs, samples_of_pairs = jobs_on_several_devices(devices), Counter[str]()
+    by_size: dict[int, list[CompanyWindow]] = defaultdict(list)  # windows by the number of their jobs
+    identities = {job.id: job for job in job_of_series.values()}
+    for window, samples in _windows(devices, identities, counters, gang_jobs, left_out):
+        by_size[len(window.jobs)].append(window)
+        if len(window.jobs) == 2:
+            samples_of_pairs[" + ".join(sorted(member.job.workload for member in window.jobs))] += samples
+        elif len(window.jobs) > 2:
+            left_out[CROWDED] += samples
     rates_file = read_csv(rates, ("workload", "step_time_s")) if rates else None
     given = {row.text("workload"): row.number("step_time_s", low=1e-9) for row in rates_file.rows} if rates_file else {}
-    jobs = _profiles(windows.by_size[1], given)
+    jobs = _profiles(by_size[1], given)
     if not jobs:
         raise TableError(
             f"{path.name}: no job ever held a device alone for three samples",
             value=f"{len(devices)} devices, {len(set(job_of_series.values()))} jobs",
             remedy="query a longer time, or a finer step",
         )
-    passes, without_slowdown = _slowdowns(windows.by_size[2], jobs)
+    passes = _slowdowns(by_size[2], jobs, left_out)
     files = tuple(source for _, source in read) + ((rates_file.source,) if rates_file else ())
     product_of = {device.identity.type: device.identity.product for device in devices}
     measured_at_s = max(device.stretches[-1].end_s for device in devices if device.stretches)
@@ -134,14 +142,14 @@ def import_dcgm(
         ),
         jobs=jobs,
         pairs=tuple(make(key, slowdowns, product=product_of[key[2]]) for key, slowdowns in passes.items()),
-        notices=_notices(jobs, windows, without_slowdown, left_out),
+        notices=_notices(jobs, samples_of_pairs, gang_jobs, left_out),
     )
 
 
 # --- checks of the files ----------------------------------------------------------------------------------------------
 
 
-def _check_gauges(every: Sequence[TimeSeries], labels: SiteLabels, left_out: _LeftOut) -> None:
+def _check_gauges(every: Sequence[TimeSeries], labels: SiteLabels, left_out: Counter[str]) -> None:
     """Count values that are blank or of no job in `left_out`. Raises TableError for a series or value that is wrong."""
     workload_of: dict[str, str] = {}
     value_of: dict[tuple[str, str, str, float], float] = {}
@@ -162,12 +170,12 @@ def _check_gauges(every: Sequence[TimeSeries], labels: SiteLabels, left_out: _Le
         for k, (time_s, value) in enumerate(series.samples):
             place = (*series.keys, "values", str(k), "1")
             if math.isnan(value) or any(low <= value <= high for low, high in BLANK_RANGES):
-                left_out.blank_values += 1
+                left_out[BLANK] += 1
                 continue
             if not 0 <= value * factor <= maximum * 1.01:  # profiling counters are estimates and may exceed 1 a little
                 fail_at_key(series.path, place, "out of range", value, "check the exporter")
             if job is None:
-                left_out.idle_values += 1
+                left_out[IDLE] += 1
             elif value_of.setdefault((device.id, job.id, series.name, time_s), value) != value:
                 problem = f"another value of {series.name} for the same device, job and time"
                 fail_at_key(series.path, place, problem, value, "give each sample once")
@@ -195,25 +203,20 @@ def _counters(every: Sequence[TimeSeries], labels: SiteLabels) -> dict[str, JobP
 
 
 def _windows(
-    devices: Sequence[DeviceSamples], jobs: Mapping[str, JobIdentity], counters: Mapping[str, JobProgress | None]
-) -> _Windows:
-    """Return the stretches of constant company on all devices without their edges, with the progress of each job."""
-    for device in devices:
-        device.stretches = stretches(device.times_s, device.idle_times_s, same_scrape=0.0)
-    gang_jobs = jobs_on_several_devices(devices)
-    by_size: dict[int, list[CompanyWindow]] = defaultdict(list)
-    samples: Counter[tuple[str, ...]] = Counter()
-    gang_samples = edge_samples = 0
-    for device in devices:
-        for stretch in device.stretches:
-            inner_samples = max(0, len(stretch.times_s) - 2)
-            edge_samples += len(stretch.times_s) - inner_samples
-            if stretch.job_ids & gang_jobs:
-                gang_samples += inner_samples
-                continue
-            if not inner_samples:
-                continue
-            samples[tuple(sorted(jobs[job_id].workload for job_id in stretch.job_ids))] += inner_samples
+    devices: Sequence[DeviceSamples],
+    jobs: Mapping[str, JobIdentity],
+    counters: Mapping[str, JobProgress | None],
+    gang_jobs: Collection[str],
+    left_out: Counter[str],
+) -> Iterator[tuple[CompanyWindow, int]]:
+    """Yield the stretches of constant company on all devices without their edges, with the progress of each job, and
+    the number of their samples. What is in no window is counted in `left_out`."""
+    for device, stretch in ((each, stretch) for each in devices for stretch in each.stretches):
+        inner_samples = max(0, len(stretch.times_s) - 2)
+        left_out[EDGES] += len(stretch.times_s) - inner_samples
+        if not stretch.job_ids.isdisjoint(gang_jobs):
+            left_out[GANGS] += inner_samples
+        elif inner_samples:
             part = float(stretch.times_s[1]), float(stretch.times_s[-2])
             members = [
                 JobInWindow(
@@ -225,10 +228,7 @@ def _windows(
                 for job_id in sorted(stretch.job_ids)
             ]
             window = CompanyWindow(device=device.identity, start_s=part[0], end_s=part[1], jobs=tuple(members))
-            by_size[len(members)].append(window)
-    return _Windows(
-        by_size=by_size, samples=samples, gang_jobs=gang_jobs, gang_samples=gang_samples, edge_samples=edge_samples
-    )
+            yield window, inner_samples
 
 
 def _profiles(solo_windows: Sequence[CompanyWindow], given_step_times_s: Mapping[str, float]) -> tuple[JobProfile, ...]:
@@ -251,12 +251,11 @@ def _profiles(solo_windows: Sequence[CompanyWindow], given_step_times_s: Mapping
 
 
 def _slowdowns(
-    shared_windows: Sequence[CompanyWindow], profiles: Sequence[JobProfile]
-) -> tuple[dict[PairKey, list[float]], int]:
-    """Return the slowdowns of each pair, and the number of jobs in shared windows that have no slowdown."""
+    shared_windows: Sequence[CompanyWindow], profiles: Sequence[JobProfile], left_out: Counter[str]
+) -> dict[PairKey, list[float]]:
+    """Return the slowdowns of each pair. Jobs in shared windows that have no slowdown are counted in `left_out`."""
     solo_times_s = {(profile.workload, profile.device_type): profile.step_time_s for profile in profiles}
     passes: dict[PairKey, list[float]] = defaultdict(list)
-    without_slowdown = 0
     for window in shared_windows:
         names, device_type = [member.job.workload for member in window.jobs], window.device.type
         slowdowns = [
@@ -270,10 +269,10 @@ def _slowdowns(
         usable = both_profiled and not (names[0] == names[1] and any(map(math.isnan, slowdowns)))
         for side, slowdown in enumerate(slowdowns):
             if math.isnan(slowdown) or not usable:
-                without_slowdown += 1
+                left_out[SIDES] += 1
             else:
                 passes[names[side], names[1 - side], device_type].append(slowdown)
-    return passes, without_slowdown
+    return passes
 
 
 def _pair(
@@ -299,36 +298,17 @@ def _pair(
 
 
 def _notices(
-    jobs: Sequence[JobProfile], windows: _Windows, without_slowdown: int, left_out: _LeftOut
+    jobs: Sequence[JobProfile], samples_of_pairs: Counter[str], gang_jobs: Collection[str], left_out: Counter[str]
 ) -> tuple[Notice, ...]:
     """Return notices on the samples that are in no profile and in no pair."""
-    shared = Counter({names: count for names, count in windows.samples.items() if len(names) == 2})
-    pairs_seen = "; ".join(f"{' + '.join(names)}: {count}" for names, count in shared.most_common(20))
-    crowded = sum(count for names, count in windows.samples.items() if len(names) > 2)
+    pairs_seen = "; ".join(f"{names}: {count}" for names, count in samples_of_pairs.most_common(20))
+    gangs = {GANGS: WHY_LEFT_OUT[GANGS] + ", ".join(sorted(gang_jobs)[:10])}
     return (
         flagged(
             sum(math.isnan(job.step_time_s) for job in jobs),
             "profiles without a step time",
             "no counter of steps (--step-metric) and no --rates: they hold only what monitoring measures",
         ),
-        flagged(shared.total(), "samples of two jobs on one device", pairs_seen),
-        dropped(
-            without_slowdown,
-            "sides of shared windows without a slowdown",
-            "a job was never seen alone, or its counter is missing, stood still or restarted",
-        ),
-        dropped(crowded, "samples of three jobs or more on one device", "a row is about a pair"),
-        dropped(
-            windows.gang_samples,
-            "samples beside or of a job on several devices",
-            "its steps are not those of one device: " + ", ".join(sorted(windows.gang_jobs)[:10]),
-        ),
-        dropped(
-            windows.edge_samples,
-            "samples at the edge of a window, or in one of under three",
-            "they may cover time with other jobs on the device",
-        ),
-        dropped(left_out.idle_values, "values without a job", "the device was idle"),
-        dropped(left_out.blank_values, "blank values", "NaN, or DCGM's code for no value"),
-        dropped(left_out.other_series, "series of other metrics", "not a field of a profile"),
+        flagged(samples_of_pairs.total(), SAMPLES_OF_PAIRS, pairs_seen),
+        *(dropped(left_out[what], what, why) for what, why in (WHY_LEFT_OUT | gangs).items()),
     )

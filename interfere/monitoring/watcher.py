@@ -32,7 +32,7 @@ from interfere.monitoring.reading import MEMORY, CompanyWindow, JobInWindow, Sit
 from interfere.monitoring.samples import SampleSource
 from interfere.monitoring.settings import MonitoringSettings
 from interfere.monitoring.site_labels import SiteLabels
-from interfere.records import NAN, JobProfile, Observation, ObservationResult, Progress
+from interfere.records import NAN, JobProfile, Observation, ObservationAnswer, ObservationResult, Progress
 
 _log = logging.getLogger("interfere.watch")
 STATE_FORMAT = 1
@@ -42,17 +42,6 @@ PREFLIGHT_WINDOWS = 10  # device time with a job, in shortest windows, from whic
 PREFLIGHT_CELLS = 12  # with a job or after one: an hour at the usual five minutes, then less time has to do
 PREFLIGHT_CHANGES = 1000  # of progress: more make the check no surer
 SETTLE_S = 5.0  # a scrape is recorded that much after its time at the latest
-
-
-class ObservationAnswer(Protocol):
-    """A server's answer to one observation."""
-
-    @property
-    def observation_id(self) -> str: ...
-    @property
-    def result(self) -> ObservationResult: ...
-    @property
-    def reason(self) -> str: ...
 
 
 class ReportSink(Protocol):

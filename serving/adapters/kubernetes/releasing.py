@@ -60,8 +60,8 @@ def release_reason(
     settings: KubernetesSettings,
     now_s: float,
     *,
-    decided_s: float = 0.0,
-    every: bool = False,
+    decided_s: float,
+    every: bool,
 ) -> str:
     """Return the reason why a pod must be left to Kubernetes now; empty where there is none.
 

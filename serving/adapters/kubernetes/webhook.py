@@ -16,9 +16,8 @@ import ssl
 import tempfile
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -99,10 +98,11 @@ def _late_claim(pod: JsonObject, spec: JsonObject, uid: str) -> Patch:
     return [*patch, {"op": "add", "path": "/metadata/annotations", "value": {names.TEMPLATE: str(template)}}]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Certificates:
-    """A CA with its key, and a leaf certificate with its key, as PEM texts. `ca_certificates`: the newest CA, then
-    one that clients still trust."""
+class Certificates(NamedTuple):
+    """A CA with its key, and a leaf certificate with its key, as PEM texts, in the order of `FIELDS`.
+
+    `ca_certificates`: the newest CA, then one that clients still trust.
+    """
 
     ca_certificates: bytes
     ca_key: bytes
@@ -224,8 +224,7 @@ class CertificateKeeper:
             return None
 
     def _store(self, row: JsonObject | None, certificates: Certificates) -> None:
-        values = (certificates.ca_certificates, certificates.ca_key, certificates.certificate, certificates.key)
-        data = {field: base64.b64encode(value).decode() for field, value in zip(FIELDS, values, strict=True)}
+        data = {field: base64.b64encode(value).decode() for field, value in zip(FIELDS, certificates, strict=True)}
         if row is None:
             metadata = {"name": self._name, "labels": {"app.kubernetes.io/managed-by": "interfere"}}
             body = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data}
@@ -283,13 +282,13 @@ def until_ready(keeper: CertificateKeeper, stop: threading.Event) -> None:
 def _certificates(row: JsonObject | None) -> Certificates | None:
     data = (row or {}).get("data") or {}
     try:
-        ca, ca_key, leaf, key = (base64.b64decode(data[field]) for field in FIELDS)
-        x509.load_pem_x509_certificates(ca)
-        x509.load_pem_x509_certificate(leaf)
-        _load_key(ca_key)
+        certificates = Certificates(*(base64.b64decode(data[field]) for field in FIELDS))
+        x509.load_pem_x509_certificates(certificates.ca_certificates)
+        x509.load_pem_x509_certificate(certificates.certificate)
+        _load_key(certificates.ca_key)
     except (KeyError, ValueError, TypeError):
         return None  # empty, as the chart installs it, or damaged: made anew
-    return Certificates(ca_certificates=ca, ca_key=ca_key, certificate=leaf, key=key)
+    return certificates
 
 
 def _sign(
@@ -341,18 +340,9 @@ def _general(host: str) -> x509.GeneralName:
 
 def _usage(*, is_ca: bool) -> x509.KeyUsage:
     """Return the key usage of a certificate: a CA signs certificates, a leaf signs handshakes."""
-    unused = dict.fromkeys(
-        (
-            "content_commitment",
-            "key_encipherment",
-            "data_encipherment",
-            "key_agreement",
-            "encipher_only",
-            "decipher_only",
-        ),
-        False,
-    )
-    return x509.KeyUsage(digital_signature=not is_ca, key_cert_sign=is_ca, crl_sign=is_ca, **unused)
+    unused = "content_commitment key_encipherment data_encipherment key_agreement encipher_only decipher_only"
+    others = dict.fromkeys(unused.split(), False)
+    return x509.KeyUsage(digital_signature=not is_ca, key_cert_sign=is_ca, crl_sign=is_ca, **others)
 
 
 def _load_key(text: bytes) -> ec.EllipticCurvePrivateKey:
