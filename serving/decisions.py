@@ -19,7 +19,7 @@ import numpy as np
 from interfere.errors import ConflictError, NotFoundError, UnavailableError
 from interfere.policy.answer.alternatives import alternatives, refusals
 from interfere.policy.answer.subproblem import subproblem_of
-from interfere.policy.context import JobCatalogue, PlanningContext
+from interfere.policy.context import PlanningContext
 from interfere.policy.deadlines.guarantees import find_infeasible_deadlines
 from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import all_grants, granule_account, with_running_grants
@@ -30,7 +30,6 @@ from interfere.policy.site_policy import NO_ADDITIONS, SitePolicy
 from interfere.policy.solve.builder import decision_problem
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.stand_in_profiles import UNPROFILED
-from interfere.protocols import Predictor
 from interfere.records import (
     NAN,
     AcceptedDeadline,
@@ -104,14 +103,12 @@ class DecisionMaker:
         self,
         snapshot: Snapshot,
         digest: str,
-        predictor: Predictor,
-        catalogue: JobCatalogue,
+        state: ServedState,
         *,
-        latency_predictor: Predictor | None = None,
-        greedy_because: str = "",
+        greedy_because: str,
     ) -> Plan:
-        """Return the stored decision of the same snapshot, or make a new decision and store it under the snapshot's id,
-        if any.
+        """Return the stored decision of the same snapshot, or make a new decision from a state and store it under the
+        snapshot's id, if any.
 
         `digest`: of the bytes of the snapshot.
 
@@ -130,13 +127,9 @@ class DecisionMaker:
             for _ in range(MAX_TRIES):
                 if stored_plan := self._stored_plan(snapshot, digest):
                     return stored_plan
-                context = PlanningContext(
-                    snapshot=snapshot,
-                    predictor=predictor,
-                    catalogue=catalogue,
-                    custom_objective=self.site_policy.objective_of(snapshot),
-                    custom_rules=self.site_policy.rules,
-                    latency_predictor=latency_predictor,
+                context = state.context(
+                    snapshot,
+                    self.site_policy,
                     decision_id=secrets.token_hex(8),
                     report_failed_checks=self._metrics.count_failed_checks,
                 )
@@ -303,14 +296,7 @@ def explain(
     audit, decided, action = _find(query, store.audits)
     request = from_proto(Snapshot, pb.MatchRequest.FromString(audit.request))
     request = with_present_sizes(request, sizes_of_plan(decided, request))
-    context = PlanningContext(
-        snapshot=request,
-        predictor=state.model.predictor,
-        catalogue=state.catalogue(),
-        custom_objective=site_policy.objective_of(request),
-        custom_rules=site_policy.rules,
-        latency_predictor=state.latency_predictor,
-    )
+    context = state.context(request, site_policy, predictor=state.model.predictor)
     snapshot = find_infeasible_deadlines(context).snapshot
     # 1. The subproblem in which the job was decided, and the class of the device that it got.
     context = context.with_snapshot(snapshot)
@@ -323,15 +309,7 @@ def explain(
     if subproblem:
         if not math.isnan(subproblem.now_s):
             subproblem = with_running_grants(subproblem, store.ledgers.read(subproblem.scope))
-        known = PlanningContext(
-            snapshot=subproblem,
-            predictor=state.predictor,
-            catalogue=state.catalogue(),
-            other_device_types=tuple(context.device_types),
-            custom_objective=context.custom_objective,
-            custom_rules=context.custom_rules,
-            latency_predictor=context.latency_predictor,
-        )
+        known = state.context(subproblem, site_policy, other_device_types=tuple(context.device_types))
         decision = decision_problem(known, by_start_weight=True)
     # 3. What the job may not have, and what else it could have got.
     refused, refused_total = refusals(decision, action) if decision else ((), 0)

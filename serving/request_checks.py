@@ -5,7 +5,7 @@ workload or profile id count as one job; each device type and sharing mode has i
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from itertools import chain
 
 from interfere.errors import InvalidInputError, LimitError, Violation
 from interfere.policy.context import MAX_CLOSING_TIMES, assumed_mode
@@ -15,7 +15,7 @@ from interfere.policy.site_policy import NO_ADDITIONS, SitePolicy
 from interfere.policy.solve.planner import parts_planned_apart
 from interfere.policy.validate import jobs_where, validate_snapshot
 from interfere.predict.graphs.matrix_limit import distinct_pairs, require_within
-from interfere.records import ActionKind, Job, JobProfile, Snapshot
+from interfere.records import ActionKind, Device, Job, JobProfile, Snapshot
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.serving.state import ServedState
 from interfere.sharing_modes import SharingMode
@@ -116,30 +116,21 @@ def predicted_pairs(snapshot: Snapshot, state: ServedState) -> int:
         return 0
     unnamed = dict.fromkeys(device.type for device in snapshot.devices if not device.mode)
     assumed = {device_type: assumed_mode(device_type, state.predictor) for device_type in unnamed}
-    domains: dict[tuple[str, SharingMode], _Residents] = {}
+    domains: dict[tuple[str, SharingMode], list[Device]] = {}
     for device in snapshot.devices:
-        residents = domains.setdefault((device.type, device.mode or assumed[device.type]), _Residents())
-        (residents.alone if len(device.residents) == 1 else residents.paired).extend(device.residents)
+        domains.setdefault((device.type, device.mode or assumed[device.type]), []).append(device)
     total = 0
-    for (device_type, mode), residents in domains.items():
+    for (device_type, mode), devices in domains.items():
         if not extrapolate and state.predictor.knows(device_type, mode):
             continue  # nothing is predicted there
         pending = _distinct(snapshot.pending, device_type, state.profile_of_job)
-        running = _distinct(residents.alone, device_type, state.profile_of_job)
+        joined = (device.residents for device in devices if may_move or len(device.residents) == 1)
+        running = _distinct(chain.from_iterable(joined), device_type, state.profile_of_job)
         if may_move:
-            running |= _distinct(residents.paired, device_type, state.profile_of_job)
             total += len(pending | running) ** 2
         else:  # pending jobs among themselves, and beside residents both ways
             total += len(pending) ** 2 + distinct_pairs(len(pending), len(running - pending), 0)
     return total
-
-
-@dataclass(frozen=True, slots=True)
-class _Residents:
-    """The residents of devices of one type and mode."""
-
-    alone: list[Job] = field(default_factory=list)
-    paired: list[Job] = field(default_factory=list)
 
 
 def _distinct(jobs: Iterable[Job], device_type: str, profile_of: ProfileOf) -> set[int]:

@@ -17,7 +17,6 @@ from itertools import islice
 import interfere
 from interfere.errors import InvalidInputError, LimitError, UnavailableError
 from interfere.policy.answer.ranking import rank
-from interfere.policy.context import PlanningContext
 from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import with_running_grants
 from interfere.policy.site_policy import NO_ADDITIONS, SitePolicy
@@ -116,16 +115,7 @@ class PolicyCore:
         state = self.state
         check_snapshot(snapshot, state.profiles, self.decisions.site_policy)
         check_predicted_pairs(snapshot, state)
-        predictor, catalogue = state.predictor, state.catalogue()
-        plan = self.decisions.decide(
-            snapshot,
-            digest,
-            predictor,
-            catalogue,
-            latency_predictor=state.latency_predictor,
-            greedy_because=greedy_because,
-        )
-        return plan, state
+        return self.decisions.decide(snapshot, digest, state, greedy_because=greedy_because), state
 
     def validate(self, snapshot: Snapshot) -> None:
         """Raise what a decision for the snapshot would raise before anything is computed."""
@@ -199,8 +189,7 @@ class PolicyCore:
         for device_type, workloads in list(by_type.items())[:1]:
             pending = tuple(Job(id=f"job-{k}", workload=name) for k, name in enumerate(sorted(workloads)[:4]))
             snapshot = Snapshot(pending=pending, devices=(Device(id="device", type=device_type),))
-            context = PlanningContext(snapshot=snapshot, predictor=state.predictor, catalogue=state.catalogue())
-            decide(context, ScopeLedger(scope=""))
+            decide(state.context(snapshot), ScopeLedger(scope=""))
 
     # --- the model --------------------------------------------------------------------------------------------------
 

@@ -9,10 +9,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from interfere.errors import InterfereError, InvalidInputError, ModelError, Violation
 from interfere.features.pair import FeatureEncoder
-from interfere.policy.context import ProfileLookup
+from interfere.policy.context import PlanningContext, ProfileLookup
+from interfere.policy.site_policy import NO_ADDITIONS, SitePolicy
 from interfere.predict.acceptance.goldens import read_goldens, replay_goldens
 from interfere.predict.acceptance.score import Case
 from interfere.predict.encoded_jobs import EncodedJobs
@@ -24,7 +26,7 @@ from interfere.predict.online.stand_in_profiles import ResolveElsewhere
 from interfere.predict.onnx import OnnxPredictor, load_model
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
-from interfere.records import Job, JobProfile, JobRef, Progress
+from interfere.records import Job, JobProfile, JobRef, Progress, Snapshot
 from interfere.records.checks import METRICS
 from interfere.reports.text_forms import without_front_matter
 from interfere.serving.learning.log_fold import LearnedState
@@ -190,6 +192,17 @@ class ServedState:
         if audit.facts_digest != self.profiles.digest():
             changes.append("newer profiles")
         return tuple(changes)
+
+    def context(self, snapshot: Snapshot, site_policy: SitePolicy = NO_ADDITIONS, **others: Any) -> PlanningContext:
+        """Return the input of a decision about a snapshot. `others`: further fields, or others than this state has."""
+        fields: dict[str, Any] = {
+            "predictor": self.predictor,
+            "catalogue": self.catalogue(),
+            "latency_predictor": self.latency_predictor,
+            "custom_objective": site_policy.objective_of(snapshot),
+            "custom_rules": site_policy.rules,
+        }
+        return PlanningContext(snapshot=snapshot, **(fields | others))
 
     def catalogue(self) -> ProfileLookup:
         """Return the lookup of profiles and measured memory that decisions use."""
