@@ -106,7 +106,7 @@ def test_calls_are_answered_by_the_model_before_until_the_log_is_learned_again(
     core.register([profile("train", step_time_s=0.2)])
     core.observe([])
     core.store_state()  # not of a model that is to be replaced
-    assert list(core._store.checkpoints.find(core._observed._fold._key())) == []
+    assert list(core.store.checkpoints.find(core._observed._fold._key())) == []
     # 2. The result is that of the same log learned at once.
     paused.go.set()
     until_learned(core)
