@@ -1,6 +1,7 @@
 """What a server decided and keeps, over the wire and on the command line."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -94,5 +95,5 @@ def test_a_scope_shows_who_is_where_and_who_waits_and_why(server: RunningServer,
         if action.job_id in waiting:
             assert (waiting[action.job_id].rule, waiting[action.job_id].reason) == (action.rule, action.reason)
     page = CliRunner().invoke(scopes.app, ("show", "s", "--target", server.address)).stdout
-    assert "r (infer)" in page
+    assert re.search(r"^d0 +cpu-core +r +infer *$", page, re.MULTILINE)
     assert next(iter(waiting)) in page
