@@ -4,9 +4,10 @@ Fact ablation fits and asks the models with fewer facts; `utilisation` keeps wha
 step times, monitoring counters and memory.
 
 Poor profiles: models fitted on well-described jobs are asked about unseen jobs of which less is known. Of every job
-that a fold hides, the profile is reduced to some facts; its neighbours of training keep theirs. Intervals are those of
-the full profiles: calibrated on the other folds, wider by the novelty that missing facts bring. The threshold of
-abstention is the one that training learns on this table's families.
+that a fold hides, the profile is reduced to some facts; its neighbours of training keep theirs. Beside the error of
+some stands that of the same model fitted without the hidden facts. Intervals are those of the full profiles: calibrated
+on the other folds, wider by the novelty that missing facts bring. The threshold of abstention is the one that training
+learns on this table's families.
 """
 
 import math
@@ -28,6 +29,7 @@ from interfere.predict.intervals import Intervals
 from interfere.reports.document import Column, Section
 from interfere.reports.document import Table as Grid
 from interfere.reports.numbers import fixed, percent
+from interfere.sharing_modes import DEFAULT_MODE
 from interfere.training.dataset import Dataset, PairRows
 from interfere.training.evaluation.candidates import FAMILY_GROUPS
 from interfere.training.evaluation.cross_validation import cross_fold_interval, evaluate_models
@@ -94,15 +96,26 @@ PROFILES: Mapping[str, frozenset[str]] = {  # the columns that are left of an un
     "step time alone": frozenset({STEP_TIME}),
 }
 
+NO_STATIC = "no static traces"  # a profile of `score_poor_profiles`, whose columns depend on the tables
+FITTED_WITHOUT = (NO_STATIC, "utilisation and memory", "step time alone")  # a model is fitted so too
+
 Floats = NDArray[np.float64]
+
+
+def columns_without_static(tables: Sequence[Table]) -> frozenset[str]:
+    """Return the columns that any job of the tables has without its static facts."""
+    jobs = [job for table in map(_without_static, tables) for job in table.jobs if job.source != STATIC]
+    rows = [ENCODER.encode_jobs([job], job.device_type, DEFAULT_MODE)[0] for job in jobs]
+    return frozenset(name for k, name in enumerate(COLUMNS) if any(np.isfinite(row[k]) for row in rows))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoorProfileScore:
     """One model on unseen jobs with the same facts left, over all folds of a split."""
 
-    facts: str  # key of `PROFILES`
+    facts: str  # key of `PROFILES`, or `NO_STATIC`
     mae: float  # mean |y - ŷ| of speed over all tests, answered or not
+    mae_fitted_without: float  # of the model fitted on jobs that all lack the other facts; NaN where none was fitted
     abstained: float  # share of the tests that the model abstains from
     mae_answered: float  # NaN where none is answered
     mae_abstained: float  # NaN where all are answered
@@ -110,35 +123,67 @@ class PoorProfileScore:
 
 
 def score_poor_profiles(
-    dataset: Dataset, model: CompletedModel, split: str, seed: int, count: int | None = None
+    dataset: Dataset,
+    model: CompletedModel,
+    split: str,
+    seed: int,
+    count: int | None = None,
+    measured_columns: frozenset[str] = frozenset(COLUMNS),
 ) -> tuple[PoorProfileScore, ...]:
     """Return the scores of the model for each entry of `PROFILES` that hides a fact of this dataset.
 
-    The scores with all facts come first.
+    The scores with all facts come first. `measured_columns` are those that jobs have without static facts: where there
+    are fewer than the dataset has, jobs without static facts are scored too.
     """
     split_folds = folds(dataset, split, seed, count)
     fitted = [model.fit(dataset.take(fold.train), seed) for fold in split_folds]
     full = _predictions(dataset, split_folds, fitted, PROFILES["all facts"])
     absent = np.asarray(np.isnan(np.concatenate(jobs_of_rows(dataset.rows))).all(axis=0)).tolist()
     threshold = _abstention_threshold(dataset, model, seed)
-    has_fact = {name for name, nowhere in zip(COLUMNS, absent, strict=True) if not nowhere}
-    return tuple(
-        _score(dataset, split_folds, facts, full, _predictions(dataset, split_folds, fitted, columns), threshold)
-        for facts, columns in PROFILES.items()
-        if facts == "all facts" or has_fact - columns - OF_THE_DEVICE
-    )
+    has_fact = {name for name, nowhere in zip(COLUMNS, absent, strict=True) if not nowhere} - OF_THE_DEVICE
+    fitted_without: dict[frozenset[str], float] = {}  # error, by the facts that are left
+    scores = []
+    for facts, columns in {**PROFILES, NO_STATIC: measured_columns}.items():
+        if facts == "all facts" or has_fact - columns:
+            left = frozenset(has_fact & columns)
+            if facts in FITTED_WITHOUT and left not in fitted_without:
+                fitted_without[left] = _error_fitted_without(dataset, model, split_folds, columns, seed)
+            poor = _predictions(dataset, split_folds, fitted, columns)
+            error = fitted_without[left] if facts in FITTED_WITHOUT else math.nan
+            scores.append(_score(dataset, split_folds, facts, full, poor, threshold, error))
+    return tuple(scores)
 
 
 def hide_facts(dataset: Dataset, fold: Fold, visible: frozenset[str]) -> PairRows:
     """Return the test rows of a fold, where jobs that no training row shows keep the `visible` columns only."""
     rows, trained = dataset.rows.take(fold.test), dataset.rows.take(fold.train)
     seen = np.concatenate([trained.victim, trained.neighbour])
+    return _with_facts(rows, visible, ~np.isin(rows.victim, seen), ~np.isin(rows.neighbour, seen))
+
+
+def _with_facts(
+    rows: PairRows, visible: frozenset[str], victims: NDArray[np.bool_], neighbours: NDArray[np.bool_]
+) -> PairRows:
+    """Return the rows, of which the selected victims and neighbours keep the `visible` columns only."""
     hidden = np.array([name not in visible | OF_THE_DEVICE for name in COLUMNS])
-    victims, neighbours = (
-        np.where(~np.isin(identity, seen)[:, None] & hidden, np.float32(np.nan), jobs)
-        for identity, jobs in zip((rows.victim, rows.neighbour), jobs_of_rows(rows), strict=True)
+    kept = (
+        np.where(selected[:, None] & hidden, np.float32(np.nan), jobs)
+        for selected, jobs in zip((victims, neighbours), jobs_of_rows(rows), strict=True)
     )
-    return replace(rows, pairs=ENCODER.encode_pairs(victims, neighbours))
+    return replace(rows, pairs=ENCODER.encode_pairs(*kept))
+
+
+def _error_fitted_without(
+    dataset: Dataset, model: CompletedModel, split_folds: tuple[Fold, ...], visible: frozenset[str], seed: int
+) -> float:
+    """Return the MAE of speed of a model that is fitted and asked with the `visible` columns of all jobs."""
+    every = np.ones(len(dataset), dtype=bool)
+    poor = replace(dataset, rows=_with_facts(dataset.rows, visible, every, every))
+    errors = []
+    for fold in split_folds:
+        predicted_log = model.fit(poor.take(fold.train), seed).predict(poor.rows.take(fold.test))
+        errors.append(np.abs(speed(dataset.log_slowdown[fold.test]) - speed(predicted_log)))
+    return float(np.concatenate(errors).mean())
 
 
 def poor_profiles_section(title: str, scores: tuple[PoorProfileScore, ...]) -> Section:
@@ -147,13 +192,15 @@ def poor_profiles_section(title: str, scores: tuple[PoorProfileScore, ...]) -> S
     columns = (
         Column("facts of an unseen job"),
         Column("MAE", error),
+        Column("MAE fitted without", error),
         Column("abstains", share),
         Column("MAE answered", error),
         Column("MAE abstained", error),
         Column("90 % covers", share),
     )
     rows = tuple(
-        (row.facts, row.mae, row.abstained, row.mae_answered, row.mae_abstained, row.coverage) for row in scores
+        (row.facts, row.mae, row.mae_fitted_without, row.abstained, row.mae_answered, row.mae_abstained, row.coverage)
+        for row in scores
     )
     return Section(title, (Grid(title=title, columns=columns, rows=rows),))
 
@@ -183,6 +230,7 @@ def _score(
     full: tuple[Floats, Floats],
     poor: tuple[Floats, Floats],
     threshold: float,
+    error_fitted_without: float,
 ) -> PoorProfileScore:
     """Return the scores of predictions from poor profiles; `full` and `poor` are (log slowdown, novelty) of each test.
 
@@ -211,6 +259,7 @@ def _score(
     return PoorProfileScore(
         facts=facts,
         mae=float(error.mean()),
+        mae_fitted_without=error_fitted_without,
         abstained=float(1.0 - answered.mean()),
         mae_answered=mean(error, answered),
         mae_abstained=mean(error, ~answered),

@@ -26,7 +26,13 @@ from interfere.training.campaigns import align_campaigns, alignment_texts
 from interfere.training.dataset import METRIC, Dataset, build_dataset, find_table_folders, pair_keys, require_min_pairs
 from interfere.training.evaluation.candidates import nested_validations, selected_model
 from interfere.training.evaluation.cross_validation import IN_THIS_PROCESS, CrossValidation, Evaluation, cross_validate
-from interfere.training.evaluation.fewer_facts import FactSet, PoorProfileScore, ablate_facts, score_poor_profiles
+from interfere.training.evaluation.fewer_facts import (
+    FactSet,
+    PoorProfileScore,
+    ablate_facts,
+    columns_without_static,
+    score_poor_profiles,
+)
 from interfere.training.evaluation.scores import LEGEND, Scores, auc, score_table
 from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNSEEN_JOBS, check_published, folds
 from interfere.training.models.catalogue import MODELS, scored_models
@@ -77,6 +83,7 @@ class Leaderboard:
     version: str  # of the published splits; "" for folds drawn by the seeds
     metric: str = METRIC
     feasibility_auc: tuple[float, float]  # (of the feasibility model, of the memory sum); NaN where every pair fits
+    measured_columns: frozenset[str]  # that any job has without static facts
 
     def row(self, name: str) -> LeaderboardRow:
         """Return the row of a model."""
@@ -157,7 +164,8 @@ def evaluate_tables(
     # 1. Read the tables under each fact set.
     splits, seeds = tuple(dict.fromkeys(splits)), tuple(dict.fromkeys(seeds))
     candidates = [*BASELINES, *(model for model in scored_models(models, features) if model.name not in BASELINE_NAMES)]
-    ablations = ablate_facts([read_table(path) for path in tables], facts)
+    sources = [read_table(path) for path in tables]
+    ablations, measured_columns = ablate_facts(sources, facts), columns_without_static(sources)
     datasets = {}
     for ablation in ablations:
         datasets[ablation.facts], campaigns = align_campaigns(
@@ -223,6 +231,7 @@ def evaluate_tables(
             version=version,
             metric=metric,
             feasibility_auc=_mean_auc(attempts[fact_set], split, seeds, count, version),
+            measured_columns=measured_columns,
         )
         for split, fact_set in scored
     ]
@@ -282,17 +291,15 @@ def score_published_on_poor_profiles(
     Only the first seed counts. Leaderboards whose published model reads no facts are left out.
     """
     scored = []
-    for leaderboard in leaderboards:
-        model = MODELS.get(leaderboard.published)
-        if (
-            leaderboard.facts is FactSet.ALL
-            and leaderboard.split in SPLITS_OF_UNSEEN_JOBS
-            and isinstance(model, CompletedModel)
-        ):
-            title = f"{leaderboard.data}, split: {leaderboard.split}, {model.name} asked about poorly described jobs"
+    for board in leaderboards:
+        model = MODELS.get(board.published)
+        if board.facts is FactSet.ALL and board.split in SPLITS_OF_UNSEEN_JOBS and isinstance(model, CompletedModel):
+            title = f"{board.data}, split: {board.split}, {model.name} asked about poorly described jobs"
             runner.say(title)
-            scores = score_poor_profiles(leaderboard.dataset, model, leaderboard.split, leaderboard.seeds[0], count)
-            scored.append(((leaderboard.data, leaderboard.split), title, scores))
+            scores = score_poor_profiles(
+                board.dataset, model, board.split, board.seeds[0], count, board.measured_columns
+            )
+            scored.append(((board.data, board.split), title, scores))
     return scored
 
 

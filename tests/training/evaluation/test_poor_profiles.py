@@ -1,5 +1,8 @@
 """Jobs of which less is known: estimated better than as average jobs, and covered or abstained from."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,15 +12,21 @@ from interfere.predict.acceptance.score import speed
 from interfere.reports import document
 from interfere.training.dataset import Dataset, build_dataset
 from interfere.training.evaluation.fewer_facts import (
+    FITTED_WITHOUT,
+    NO_STATIC,
     PROFILES,
     PoorProfileScore,
+    columns_without_static,
     hide_facts,
     poor_profiles_section,
     score_poor_profiles,
 )
 from interfere.training.evaluation.splits import folds
+from interfere.training.models.additive import AdditiveModel
 from interfere.training.models.completed import CompletedModel, jobs_of_rows
+from interfere.training.models.gbdt import GbdtModel
 from interfere.training.models.gp.model import GpModel
+from tests.training.worlds import as_if_traced
 
 FOLDS = 2
 
@@ -68,3 +77,31 @@ def test_estimated_facts_err_less_than_average_ones(dataset: Dataset) -> None:
         completed += np.abs(speed(fitted.predict(rows)) - measured).tolist()
         centred += np.abs(speed(fitted.inner.predict(rows)) - measured).tolist()
     assert np.mean(completed) < np.mean(centred)
+
+
+def test_jobs_without_static_facts_are_asked_about_where_a_table_has_some(small: Table) -> None:
+    traced = replace(small, jobs=tuple(as_if_traced(job) for job in small.jobs))
+    left = columns_without_static([traced])
+    assert {"log_step_time_s", "gpu_util_frac", "busy_frac"} <= left
+    assert not left & {"log_static_step_time_s", "log_step_over_static", "log_memory_model_mib"}
+    trees = CompletedModel(inner=GbdtModel(rounds=20))
+    dataset = build_dataset([traced], FeatureEncoder())
+    found = {row.facts: row for row in score_poor_profiles(dataset, trees, "job", 0, FOLDS, left)}
+    parts = folds(dataset, "job", 0, FOLDS)
+    asked = [(trees.fit(dataset.take(each.train), 0), hide_facts(dataset, each, left), each.test) for each in parts]
+    errors = [np.abs(speed(model.predict(rows)) - speed(dataset.log_slowdown[test])) for model, rows, test in asked]
+    assert found[NO_STATIC].mae == pytest.approx(float(np.concatenate(errors).mean()))
+    assert found[NO_STATIC].mae_fitted_without != found[NO_STATIC].mae
+    untraced = build_dataset([small], FeatureEncoder())
+    assert NO_STATIC not in {
+        row.facts for row in score_poor_profiles(untraced, trees, "job", 0, FOLDS, columns_without_static([small]))
+    }
+
+
+def test_a_model_that_reads_no_facts_errs_the_same_whatever_is_hidden(small: Table) -> None:
+    dataset = build_dataset([small], FeatureEncoder())
+    found = score_poor_profiles(dataset, CompletedModel(inner=AdditiveModel()), "job", 0, FOLDS)
+    assert len({row.mae for row in found}) == 1
+    for row in found:
+        without = row.mae_fitted_without
+        assert without == row.mae if row.facts in FITTED_WITHOUT else math.isnan(without)
