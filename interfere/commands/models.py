@@ -1,6 +1,5 @@
 """List, load, roll back or pin the models of a server."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +22,7 @@ def list_(target: Target = None, as_json: JsonFlag = False) -> None:
 
     with connect(target) as client:
         models = client.list_models()
-    emit(asdict(models), models_parts(models), as_json=as_json)
+    emit(models, models_parts(models), as_json=as_json)
 
 
 @app.command()
@@ -41,7 +40,7 @@ def show(target: Target = None, as_json: JsonFlag = False) -> None:
         "matrix limit": f"{limit:,} distinct ordered pairs" if limit else "none: it factorises over jobs",
     }
     text = "\n".join(f"{name}: {value}" for name, value in rows.items())
-    emit(asdict(info), escape(f"{text}\n\n{info.card}"), as_json=as_json)
+    emit(info, escape(f"{text}\n\n{info.card}"), as_json=as_json)
 
 
 @app.command()
@@ -69,7 +68,7 @@ def load(
     """Serve the published model, or an earlier one by its version, which is then pinned."""
     with connect(target, timeout_s=TIMEOUT_S) as client:
         change = client.load_model(version, shadow=not no_shadow)
-    emit(asdict(change), f"{change.version} is served, {change.previous_version} before", as_json=as_json)
+    emit(change, f"{change.version} is served, {change.previous_version} before", as_json=as_json)
 
 
 @app.command()
@@ -77,7 +76,7 @@ def rollback(target: Target = None, as_json: JsonFlag = False) -> None:
     """Serve the model that was served before the present one, and hold on to it."""
     with connect(target, timeout_s=TIMEOUT_S) as client:
         change = client.rollback_model()
-    emit(asdict(change), f"{change.version} is served and pinned, {change.previous_version} before", as_json=as_json)
+    emit(change, f"{change.version} is served and pinned, {change.previous_version} before", as_json=as_json)
 
 
 @app.command()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from interfere.store.store import StoreAddress
 
 DEFAULT_COMMAND = "report"
+Reason = Annotated[str, typer.Option(help="Why; people read it in the log.")]
 
 
 class ReportByDefault(TyperGroup):
@@ -77,7 +78,7 @@ def log(
 
 @app.command()
 def rollback(
-    reason: Annotated[str, typer.Option(help="Why; people read it in the log.")],
+    reason: Reason,
     to: Annotated[int | None, typer.Option(min=0, help="Sequence number of the last entry that still counts.")] = None,
     reporter: Annotated[str, typer.Option(help="Roll back the entries of this reporter only.")] = "",
     undo: Annotated[int | None, typer.Option(min=1, help="Take back the rollback with this sequence number.")] = None,
@@ -127,7 +128,7 @@ def reporters(target: Target = None, as_json: JsonFlag = False) -> None:
 def weigh(
     reporter: Annotated[str, typer.Argument(help="Name of the reporter.")],
     weight: Annotated[float, typer.Option(min=0.0, max=1.0, help="0 mutes it, 1 trusts it as any.")],
-    reason: Annotated[str, typer.Option(help="Why; people read it in the log.")],
+    reason: Reason,
     target: Target = None,
     as_json: JsonFlag = False,
 ) -> None:

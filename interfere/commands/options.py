@@ -10,6 +10,7 @@ import typer
 
 from interfere.commands.output import progress_note
 from interfere.errors import InterfereError, InvalidInputError, remedy_for_name
+from interfere.sharing_modes import SharingMode
 
 if TYPE_CHECKING:
     from interfere.client import PolicyClient
@@ -21,6 +22,11 @@ StoreFile = Annotated[
     Path | None,
     typer.Option("--store", help="SQLite file of the server's store. Default: WORK/store.db.", show_default=False),
 ]
+Scope = Annotated[str, typer.Argument(help="Cluster or partition, as in the snapshots sent to match.")]
+KnownDeviceType = Annotated[
+    str, typer.Option("--device-type", help="Device type. Default: the only one the model knows.")
+]
+Mode = Annotated[SharingMode, typer.Option(help="Sharing mode.")]
 Target = Annotated[str | None, typer.Option(help="Address of the server. Default: 127.0.0.1:50051.")]
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -18,8 +18,11 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 
-def emit(facts: dict[str, Any] | list[Any], human: Document | Sequence[Part] | str, *, as_json: bool) -> None:
-    """Print `facts` (with --json) or `human` (without) on standard output; lines of a text are never broken."""
+def emit(facts: object, human: Document | Sequence[Part] | str, *, as_json: bool) -> None:
+    """Print `facts` (with --json) or `human` (without) on standard output; lines of a text are never broken.
+
+    `facts`: a record, or a mapping or list that may hold some, as `json_value` takes them.
+    """
     if as_json:
         typer.echo(json.dumps(json_value(facts), indent=2))
     elif isinstance(human, str):

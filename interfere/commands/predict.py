@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from interfere.commands.options import Target, connect, note_mistyped_workloads
+from interfere.commands.options import KnownDeviceType, Mode, Target, connect, note_mistyped_workloads
 from interfere.commands.output import JsonFlag, emit
 from interfere.reports.document import Items, Part, Sentence, text_table
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode
@@ -23,8 +23,8 @@ def predict(
     request: Annotated[
         str | None, typer.Option(metavar="FILE", help='JSON {"jobs": [...], "pairs": [[0, 1]]}; - is standard input.')
     ] = None,
-    device_type: Annotated[str, typer.Option(help="Device type. Default: the only one the model knows.")] = "",
-    mode: Annotated[SharingMode, typer.Option(help="Sharing mode.")] = DEFAULT_MODE,
+    device_type: KnownDeviceType = "",
+    mode: Mode = DEFAULT_MODE,
     target: Target = None,
     as_json: JsonFlag = False,
 ) -> None:

@@ -1,7 +1,6 @@
 """List, register or remove the job profiles of a server."""
 
 import math
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -33,7 +32,7 @@ def list_(
         marks += [f"set aside: {each.problem}"] if each.problem else []
         rows.append((each.profile_id, each.workload, each.device_type, each.source, step_time, ", ".join(marks)))
     table = text_table("", ("profile", "workload", "device type", "source", "step time, s", ""), rows)
-    emit({"profiles": [asdict(each) for each in profiles]}, [table], as_json=as_json)
+    emit({"profiles": profiles}, [table], as_json=as_json)
 
 
 @app.command()

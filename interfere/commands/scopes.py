@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from interfere.commands.options import DEFAULT_WORK, StoreFile, Target, Work, connect
+from interfere.commands.options import DEFAULT_WORK, Scope, StoreFile, Target, Work, connect
 from interfere.commands.output import JsonFlag, emit
 from interfere.reports.document import Part, Sentence, text_table
 
@@ -37,7 +37,7 @@ def list_scopes(target: Target = None, as_json: JsonFlag = False) -> None:
 
 @app.command()
 def show(
-    scope: Annotated[str, typer.Argument(help="Cluster or partition, as in the snapshots sent to match.")] = "default",
+    scope: Scope = "default",
     target: Target = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -52,7 +52,7 @@ def show(
 
 @app.command()
 def decisions(
-    scope: Annotated[str, typer.Argument(help="Cluster or partition, as in the snapshots sent to match.")] = "default",
+    scope: Scope = "default",
     limit: Annotated[int, typer.Option(min=1, max=100, help="How many, newest first.")] = 20,
     target: Target = None,
     as_json: JsonFlag = False,
@@ -71,7 +71,7 @@ def decisions(
 
 @app.command()
 def reset(
-    scope: Annotated[str, typer.Argument(help="Cluster or partition, as in the snapshots sent to match.")],
+    scope: Scope,
     store: StoreFile = None,
     work: Work = DEFAULT_WORK,
     as_json: JsonFlag = False,

@@ -99,7 +99,7 @@ def check(store: StoreFile = None, as_json: JsonFlag = False) -> None:
     from interfere.store.sqlite.maintenance import check as look
 
     report = look(_path(store))
-    emit(asdict(report), _page(report, f"store: {report.path}"), as_json=as_json)
+    emit(report, _page(report, f"store: {report.path}"), as_json=as_json)
     if report.problems:
         raise typer.Exit(1)
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from interfere.devices import find_device_type
 from interfere.devices.gpus import GIB
 from interfere.records import MemoryUsage
+from interfere.reports.numbers import format_gib
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -56,5 +57,5 @@ def impossible_usage(usage: MemoryUsage) -> str:
     limit = MAX_USAGE_BYTES if math.isnan(known) else known
     if usage.bytes <= limit:
         return ""
-    sizes = f"{usage.bytes / GIB:.0f} GiB exceed the {limit / GIB:.0f} GiB of a {usage.device_type}"
+    sizes = f"{format_gib(usage.bytes)} exceed the {format_gib(limit)} of a {usage.device_type}"
     return f"{sizes}: send bytes, of one device"

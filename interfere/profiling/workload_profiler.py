@@ -48,6 +48,7 @@ from interfere.profiling.trace import Trace, busy_and_idle_durations
 from interfere.profiling.worker import MAX_RUN_S, SharedState, WorkerCommand, WorkerHandle, WorkerSlot, run_loops
 from interfere.records import BlockRequest, JobProfile, KernelStat, MeasuredBlock, SoloMeasurement, WorkloadGroup
 from interfere.records.checks import check
+from interfere.reports.numbers import format_gib
 from interfere.sharing_modes import CPU_MODES, DEFAULT_MODE, set_sharing_mode
 
 START_TIMEOUT_S, END_TIMEOUT_S = 180.0, 5.0
@@ -253,8 +254,8 @@ def _check_free_memory(workloads: int) -> None:
     needed_bytes, free_bytes = workloads * WORKER_BYTES, psutil.virtual_memory().available
     if needed_bytes > free_bytes:
         raise UnfitError(
-            f"{workloads} resident workloads need about {needed_bytes / 2**30:.1f} GiB",
-            value=f"{free_bytes / 2**30:.1f} GiB free",
+            f"{workloads} resident workloads need about {format_gib(needed_bytes)}",
+            value=f"{format_gib(free_bytes)} free",
             remedy="measure fewer workloads at a time",
         )
 

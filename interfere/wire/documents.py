@@ -23,6 +23,7 @@ from interfere.records.checks import Inspection
 from interfere.records.documents import from_document, listed, to_document
 from interfere.records.observations import OBSERVATION_TYPES, observation_kind
 from interfere.records.record import read_each
+from interfere.reports.numbers import format_gib
 
 
 def read_json(source: str) -> Any:
@@ -132,7 +133,7 @@ def _about(observation: Observation) -> str:
         duration_s = observation.end_s - observation.start_s
         return f"{observation.workload}{beside} on {observation.device_type}: {progress} in {duration_s:g} s"
     if isinstance(observation, MemoryUsage):
-        return f"{observation.workload} on {observation.device_type}: {observation.bytes / 2**30:.2f} GiB"
+        return f"{observation.workload} on {observation.device_type}: {format_gib(observation.bytes)}"
     if isinstance(observation, Outcome):
         return f"{observation.kind.value}: {observation.reason}"
     if isinstance(observation, ReporterWeight):

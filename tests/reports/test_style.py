@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from interfere.records import NAN
 from interfere.reports.html_page import CLASSES, EDGES, colour_class
-from interfere.reports.numbers import MAX_NAME, format_bytes, format_duration, format_slowdown, shorten_name
+from interfere.reports.numbers import (
+    MAX_NAME,
+    format_bytes,
+    format_digits,
+    format_duration,
+    format_gib,
+    format_slowdown,
+    shorten_name,
+)
 from interfere.reports.svg import log_ticks
 from tests.data.cards.page_tables import GIB, parsed, table_of
 
@@ -76,6 +84,8 @@ def test_numbers_as_people_read_them() -> None:
     times = [format_duration(v).replace("\u00a0", " ") for v in (2.0, 0.00803, 3.5e-4, 0.1234, 2e-9, NAN)]
     assert times == ["2.00 s", "8.03 ms", "350 µs", "123 ms", "2.00 ns", "–"]
     assert [format_bytes(v).replace("\u00a0", " ") for v in (1.5 * GIB, 5e6, 2048.0)] == ["1.5 GiB", "5 MiB", "2 KiB"]
+    assert [format_digits(v) for v in (2010.0, 999.4, 0.9313, 12.34)] == ["2,010", "999", "0.931", "12.3"]
+    assert [format_gib(v) for v in (0.5 * GIB, 61 * GIB, 2048 * GIB, NAN)] == ["0.5 GiB", "61 GiB", "2,048 GiB", "–"]
     long = "Recommendation-with-a-tower (batch size 8192)"
     assert len(shorten_name(long)) == MAX_NAME
     assert shorten_name(long).endswith("(batch size 8192)")

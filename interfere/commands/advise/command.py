@@ -1,12 +1,11 @@
 """Ask a server which sharing mode jobs should have on a device."""
 
 import math
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from interfere.commands.options import Target, connect, note_mistyped_workloads
+from interfere.commands.options import KnownDeviceType, Target, connect, note_mistyped_workloads
 from interfere.commands.output import JsonFlag, emit
 from interfere.reports.document import Part, Sentence, text_table
 
@@ -21,9 +20,7 @@ MAX_MEASUREMENTS = 5  # printed; --json has all
 @app.command()
 def advise(
     jobs: Annotated[str, typer.Option(help="Workloads that would share the device, by commas; one twice: two copies.")],
-    device: Annotated[
-        str, typer.Option("--device-type", help="Device type. Default: the only one the model knows.")
-    ] = "",
+    device: KnownDeviceType = "",
     latency_target: Annotated[
         list[str] | None, typer.Option(metavar="JOB=SECONDS", help="Longest time of one step of a job (repeatable).")
     ] = None,
@@ -46,7 +43,7 @@ def advise(
         )
         if any(outlook.reason for outlook in advice.modes):
             note_mistyped_workloads(client, names)
-    emit(asdict(advice), _page(advice), as_json=as_json)
+    emit(advice, _page(advice), as_json=as_json)
 
 
 def _targets(given: list[str], names: list[str]) -> dict[int, float]:

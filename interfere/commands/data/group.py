@@ -2,7 +2,6 @@
 
 import math
 import webbrowser
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -98,7 +97,7 @@ def sources(as_json: JsonFlag = False) -> None:
         f"  sha256 {table.sha256}" + (f"\n  {table.note}" if table.note else "")
         for table in public_tables()
     )
-    emit({"sources": [asdict(table) for table in public_tables()]}, text, as_json=as_json)
+    emit({"sources": public_tables()}, text, as_json=as_json)
 
 
 @app.command()
@@ -364,7 +363,7 @@ def table(
     if not dry_run:
         write_and_report(target, result.imported, as_json=as_json)
         return
-    document = report_document(result.imported) | {"columns": [asdict(use) for use in result.columns]}
+    document = report_document(result.imported) | {"columns": result.columns}
     emit(document, [*_column_uses(result.columns), report_table(result.imported)], as_json=as_json)
 
 

@@ -32,8 +32,6 @@ def transfer(
 
     Nothing is written and nothing is served: these are no measurements.
     """
-    from dataclasses import asdict
-
     from interfere.predict.transfer.device_transfer import fit_transfer
 
     tables, profiles, measured = transfer_inputs(mine, sources, device, work)
@@ -52,8 +50,8 @@ def transfer(
     document = {
         "device_type": profiles[0].device_type,
         "sources": list(fitted.source_titles),
-        "hidden_pairs": asdict(score),
-        "predictions": [asdict(each) for each in answers],
+        "hidden_pairs": score,
+        "predictions": answers,
     }
     emit(document, [grid, Sentence(text)], as_json=as_json)
 

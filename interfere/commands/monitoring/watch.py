@@ -4,7 +4,7 @@ import logging
 import signal
 import threading
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -63,7 +63,7 @@ def prometheus(
         try:
             if once:
                 reports = watcher.catch_up()
-                document = {"cells": [asdict(report) for report in reports], "state": str(state_file)}
+                document = {"cells": reports, "state": str(state_file)}
                 emit(document, "\n".join(map(describe, reports)) or "nothing is complete yet", as_json=as_json)
                 return
             stop = threading.Event()

@@ -121,7 +121,7 @@ def _document(out: Path, measured: "MeasuredTable") -> dict[str, object]:
         "quality": _quality(table_quality(table)),
         "group_quality": [_quality(each) for each in group_quality(table)],
         "blocks": [_block(block) for block in measured.blocks],
-        "failures": [asdict(failure) for failure in measured.failures],
+        "failures": measured.failures,
     }
 
 

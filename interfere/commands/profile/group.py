@@ -181,8 +181,6 @@ def filling(
 
     Beside gap filling the table shows one queue, time slices and priority without prediction.
     """
-    from dataclasses import asdict
-
     from interfere.profiling.workloads import expand_names, find_workload
     from interfere.reports.html_page import write_html_page
     from interfere.sharing.comparison import execute_pairs, filling_document, summarise
@@ -193,7 +191,7 @@ def filling(
     outcomes = execute_pairs([jobs[name] for name in highs], [jobs[name] for name in lows], steps, note=progress_note)
     document = filling_document(outcomes)
     written = str(write_html_page(out / "filling.html", document)) if out else None
-    facts = {"schedules": [asdict(row) for row in summarise(outcomes)], "pairs": [asdict(row) for row in outcomes]}
+    facts = {"schedules": summarise(outcomes), "pairs": outcomes}
     emit({**facts, "written": written}, document, as_json=as_json)
 
 

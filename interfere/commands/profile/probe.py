@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from interfere.commands.options import DEFAULT_WORK, Target, Work, connect, note_mistyped_workloads
+from interfere.commands.options import (
+    DEFAULT_WORK,
+    KnownDeviceType,
+    Mode,
+    Target,
+    Work,
+    connect,
+    note_mistyped_workloads,
+)
 from interfere.commands.output import JsonFlag, emit
 from interfere.commands.profile.console import Core, measuring_progress
 from interfere.errors import InvalidInputError
@@ -33,8 +41,8 @@ def probe(
         typer.Option(help="Candidate (repeatable). Default: the workloads of the model's training."),
     ] = None,
     count: Annotated[int, typer.Option(min=1, max=16, help="Number of probes.")] = DEFAULT_PROBES,
-    device_type: Annotated[str, typer.Option(help="Device type. Default: the only one the model knows.")] = "",
-    mode: Annotated[SharingMode, typer.Option(help="Sharing mode.")] = DEFAULT_MODE,
+    device_type: KnownDeviceType = "",
+    mode: Mode = DEFAULT_MODE,
     measure: Annotated[
         bool, typer.Option("--measure", help="Run the probes on a core of this machine, and report them to the server.")
     ] = False,

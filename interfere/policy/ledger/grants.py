@@ -19,8 +19,9 @@ from interfere.policy.ledger.promises import (
     reconcile_promises,
 )
 from interfere.policy.rules.memory import device_slots
-from interfere.policy.rules.text import format_bytes, format_demand
+from interfere.policy.rules.text import format_demand
 from interfere.records import Action, ActionKind, Device, DeviceSlots, Grant, Job, Promise, ScopeLedger, Snapshot
+from interfere.reports.numbers import format_gib
 
 
 @dataclass(slots=True, kw_only=True)
@@ -191,7 +192,7 @@ def _with_grant(action: Action, context: PlanningContext) -> Action:
         return replace(action, reason=f"{action.reason}; no grant: its memory demand is unknown")
     granules = slots.needs(demand.needed_bytes)
     grant_bytes = granules * slots.granule_bytes
-    reason = f"granted {format_bytes(grant_bytes)} ({granules} granules) for {format_demand(demand)}"
+    reason = f"granted {format_gib(grant_bytes)} ({granules} granules) for {format_demand(demand)}"
     return replace(action, grant_bytes=grant_bytes, reason=f"{action.reason}; {reason}")
 
 

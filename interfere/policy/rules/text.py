@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from interfere.policy.rules.pair_rules import RuleGroup
 from interfere.records.rules import MemoryBasis, MemoryDemand, Rule, RuleKind
+from interfere.reports.numbers import format_gib
 
-GIB = float(2**30)
 HOUR_S, MINUTE_S, MS = 3600.0, 60.0, 1e-3  # seconds
 
 
@@ -34,11 +34,6 @@ def summary_rule(job_id: str, group: RuleGroup, refused_pairs: int) -> Rule:
     )
 
 
-def format_bytes(size_bytes: float) -> str:
-    """Memory as people read it, in GiB."""
-    return f"{size_bytes / GIB:.3g} GiB"
-
-
 def format_duration(seconds: float) -> str:
     """A time span as people read it, in seconds, minutes or hours."""
     if abs(seconds) >= HOUR_S:
@@ -53,8 +48,8 @@ def format_demand(demand: MemoryDemand) -> str:
     notes = _BASES[demand.basis]
     if not math.isnan(demand.known_bytes):
         known = _BASES[demand.known_basis]
-        notes += f", more than the {format_bytes(demand.known_bytes)}{f' ({known})' if known else ''} known"
-    return format_bytes(demand.needed_bytes) + (f" ({notes})" if notes else "")
+        notes += f", more than the {format_gib(demand.known_bytes)}{f' ({known})' if known else ''} known"
+    return format_gib(demand.needed_bytes) + (f" ({notes})" if notes else "")
 
 
 _BASES = {
@@ -117,22 +112,22 @@ def _slowed_down(rule: Rule) -> str:
 
 
 def _memory(rule: Rule) -> str:
-    capacity = format_bytes(rule.capacity_bytes)
+    capacity = format_gib(rule.capacity_bytes)
     if rule.memory_headroom > 0:
-        memory = format_bytes(rule.device_memory_bytes)
+        memory = format_gib(rule.device_memory_bytes)
         capacity += f" ({memory} less {rule.memory_headroom:.3g} of it as headroom)"
     if rule.kind is RuleKind.MEMORY:
         return f"memory: {_demands(rule)} > {capacity}"
     demands = [demand for demand in (rule.demand, rule.partner_demand) if demand is not None]
-    sets = " + ".join(format_bytes(one.working_set_bytes) for one in demands if one.working_set_bytes > 0)
+    sets = " + ".join(format_gib(one.working_set_bytes) for one in demands if one.working_set_bytes > 0)
     plural = "s" if rule.partner_id else ""
     return f"working set{plural}: {sets} > {capacity}: {'they' if plural else 'it'} would be swapped"
 
 
 def _grant(rule: Rule) -> str:
     counts = (count for count in (rule.needed_granules, rule.partner_needed_granules) if count is not None)
-    granules = f"{' + '.join(map(str, counts))} granules of {format_bytes(rule.granule_bytes)}"
-    memory = f"{format_bytes(rule.device_memory_bytes)} × {rule.oversubscription_ratio:g}"
+    granules = f"{' + '.join(map(str, counts))} granules of {format_gib(rule.granule_bytes)}"
+    memory = f"{format_gib(rule.device_memory_bytes)} × {rule.oversubscription_ratio:g}"
     plural = "s" if rule.partner_id else ""
     return f"grant{plural}: {_demands(rule)} = {granules} > {rule.capacity_granules} ({memory})"
 
@@ -166,7 +161,7 @@ def _probe(rule: Rule) -> str:
 
 def _misfit_risk(rule: Rule) -> str:
     probability = f"{rule.misfit_probability:.2g} > {rule.max_misfit_probability:g}"
-    return f"misfit risk: {probability} that both do not fit {format_bytes(rule.capacity_bytes)}"
+    return f"misfit risk: {probability} that both do not fit {format_gib(rule.capacity_bytes)}"
 
 
 def _slowdown_cap(rule: Rule) -> str:
@@ -279,11 +274,11 @@ def _device_vacated(rule: Rule) -> str:
 
 
 def _grant_exceeded(rule: Rule) -> str:
-    used, granted = format_bytes(rule.used_bytes), format_bytes(rule.granted_bytes)
+    used, granted = format_gib(rule.used_bytes), format_gib(rule.granted_bytes)
     held = f"held {used} of {granted} granted for {rule.duration_s:.4g} s"
     if math.isnan(rule.device_used_bytes):
         return held
-    device = f"{format_bytes(rule.device_used_bytes)} of {format_bytes(rule.device_memory_bytes)}"
+    device = f"{format_gib(rule.device_used_bytes)} of {format_gib(rule.device_memory_bytes)}"
     return f"{held}, and all on its device {device}"
 
 

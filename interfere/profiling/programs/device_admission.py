@@ -29,6 +29,7 @@ from interfere.profiling.programs.started_jobs import (
 from interfere.progress import open_regular
 from interfere.records.documents import from_json, to_json
 from interfere.records.promises import granules_for
+from interfere.reports.numbers import format_gib
 
 DEVICES = "devices.json"
 MAX_BYTES = 1 << 20
@@ -170,10 +171,11 @@ def _check_backed(root: Path, record: JobRecord, device: PublishedDevice, device
     needed_bytes = _granted_bytes(record.memory_bytes, device)
     if needed_bytes <= free_bytes[device.id] * (1.0 + 1e-9):
         return
-    holders = ", ".join(f"{job_id} holds {_gib(held_bytes)}" for job_id, held_bytes in held[device.id].items())
-    host = f", of which the host backs {_gib(device.host_reserve_bytes)}" if device.host_reserve_bytes else ""
-    asked = f"{_gib(needed_bytes)} asked, {_gib(free_bytes[device.id])} of {_gib(device.granted_bytes)} free{host}"
-    others = [f"--device {each_id} ({_gib(free)} free)" for each_id, free in free_bytes.items() if free >= needed_bytes]
+    holders = ", ".join(f"{job_id} holds {format_gib(held_bytes)}" for job_id, held_bytes in held[device.id].items())
+    host = f", of which the host backs {format_gib(device.host_reserve_bytes)}" if device.host_reserve_bytes else ""
+    free = f"{format_gib(free_bytes[device.id])} of {format_gib(device.granted_bytes)} free"
+    asked = f"{format_gib(needed_bytes)} asked, {free}{host}"
+    others = [f"--device {name} ({format_gib(left)} free)" for name, left in free_bytes.items() if left >= needed_bytes]
     less = f"--memory-gib {free_bytes[device.id] / GIB:g} or less" if free_bytes[device.id] > 0 else ""
     later = "start it when one of them has ended" if holders and needed_bytes <= device.granted_bytes else ""
     raise LimitError(
@@ -195,7 +197,3 @@ def _held_bytes(root: Path, job_id: str, device: PublishedDevice) -> dict[str, f
 
 def _granted_bytes(memory_bytes: float, device: PublishedDevice) -> float:
     return granules_for(memory_bytes, device.granule_bytes) * device.granule_bytes
-
-
-def _gib(memory_bytes: float) -> str:
-    return f"{memory_bytes / GIB:.4g} GiB"

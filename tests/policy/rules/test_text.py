@@ -3,8 +3,9 @@
 import pytest
 
 from interfere.policy.rules.pair_rules import RuleGroup
-from interfere.policy.rules.text import format_bytes, format_demand, format_duration, render, summary_rule
+from interfere.policy.rules.text import format_demand, format_duration, render, summary_rule
 from interfere.records import MemoryBasis, MemoryDemand, Rule, RuleKind
+from interfere.reports.numbers import format_gib
 
 GIB = 2.0**30
 
@@ -19,7 +20,7 @@ def test_every_kind_has_a_sentence_alone_and_for_several_pairs(kind: RuleKind) -
 
 
 def test_sizes_and_times_as_people_read_them() -> None:
-    assert format_bytes(61 * GIB) == "61 GiB"
+    assert format_gib(61 * GIB) == "61 GiB"
     assert [format_duration(s) for s in (5.0, 90.0, 6840.0, -7200.0)] == ["5 s", "1.5 min", "1.9 h", "-2 h"]
 
 
