@@ -125,7 +125,7 @@ class Comparison:
 
 def with_references(schedulers: Sequence[SchedulerRecord]) -> tuple[SchedulerRecord, ...]:
     """Return the schedulers, each preceded by those it is compared with: without sharing, and with two seats."""
-    found = (each for record in schedulers for each in (record.unshared, record.in_pairs, record) if each is not None)
+    found = (each for record in schedulers for each in (record.unshared, record.two_seats, record) if each is not None)
     return tuple(dict.fromkeys(found))
 
 
@@ -229,7 +229,7 @@ def _line(
         score=score_of([run.score for run in recorded]),
         reference=score_of([run.score for run in alone if not run.task.draw]) if alone else None,
         change=change_over_days(runs, alone),
-        change_to_pairs=change_over_days(runs, replays_of(record.in_pairs)),
+        change_to_pairs=change_over_days(runs, replays_of(record.two_seats if record.seats > DEFAULT_SEATS else None)),
         completion_s=mean(DayTotals.completion, POSITIVE, lambda score: score.mean_completion_s),
         worst_slowdown=mean(DayTotals.worst, POSITIVE, lambda score: score.worst_slowdown),
         satisfaction=satisfaction,

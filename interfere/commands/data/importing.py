@@ -5,14 +5,13 @@ explains every row that differs from what was published.
 """
 
 from collections.abc import Callable, Sequence
-from functools import wraps
-from inspect import Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from interfere.commands.options import with_options
 from interfere.commands.output import JsonFlag, emit, progress_note
 from interfere.extensions import ExtensionKind, extensions, find_extension, help_line, is_reference
 from interfere.reports.document import Table, text_table
@@ -154,16 +153,11 @@ def imports(name: str) -> Callable[[Callable[..., "ImportResult"]], Callable[...
     """
 
     def decorate(read: Callable[..., "ImportResult"]) -> Callable[..., "ImportResult"]:
-        def command(out: Out, as_json: JsonFlag = False, **values: Any) -> None:
-            write_and_report(out, read(**values), as_json=as_json)
+        def command(imported: "ImportResult", out: Out, as_json: JsonFlag = False) -> None:
+            write_and_report(out, imported, as_json=as_json)
 
-        path, *options = signature(read).parameters.values()
-        out, as_json, _ = signature(command).parameters.values()
-        ordered = [each.replace(kind=each.KEYWORD_ONLY) for each in (path, out, *options, as_json)]
-        command = wraps(read)(command)
-        command.__annotations__ = {each.name: each.annotation for each in ordered}
-        command.__signature__ = Signature(ordered)  # type: ignore[attr-defined]  # what typer reads first
-        app.command(name)(command)
+        command.__doc__ = read.__doc__
+        app.command(name)(with_options("imported", read)(command))
         return read
 
     return decorate

@@ -26,7 +26,8 @@ from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 if TYPE_CHECKING:
     from interfere.client import PolicyClient
-    from interfere.records import JobProfile, PairMeasurement, ProbeAnswer
+    from interfere.data.tables import Table as MeasuredJobs
+    from interfere.records import PairMeasurement, ProbeAnswer
 
 app = typer.Typer(add_completion=False)
 PROBE_S = 1.0  # length of a reported window: its slowdown is the mean of all slices
@@ -59,7 +60,7 @@ def probe(
     folder = work / "tables" / "probes" / f"{job.replace(':', '-')}-{mode}"
     with connect(target) as client:
         if measure:
-            client.register_profiles(_profile(job, core, folder))
+            client.register_profiles(_measure(folder / "alone", (job,), (), core, DEFAULT_MODE).jobs)
         candidates = candidate or (_runnable_workloads(client) if measure else [])
         try:
             answer = client.suggest_probes(job, neighbours=candidates, device_type=device_type, mode=mode, count=count)
@@ -76,7 +77,9 @@ def probe(
             ],
         }
         if measure:
-            rows = _report(client, _measure(job, answer, mode, core, folder))
+            beside = [each.neighbour for each in answer.probes]
+            pairs = tuple((job, neighbour) for neighbour in beside)
+            rows = _report(client, _measure(folder / "pairs", (job, *beside), pairs, core, mode).pairs)
             document["measured"] = [dict(zip(MEASURED, row, strict=True)) for row in rows]
             parts += [text_table("", MEASURED, rows), Sentence(f"wrote {folder}", tone=Tone.NOTE)]
     emit(document, parts, as_json=as_json)
@@ -98,34 +101,17 @@ def _runnable_workloads(client: "PolicyClient") -> list[str]:
     return runnable
 
 
-def _profile(job: str, core: int | None, folder: Path) -> "tuple[JobProfile, ...]":
-    """Measure the job alone on a core, and return its profile. Raises UnfitError for a workload that fails."""
-    from interfere.profiling.measurer import measure
-    from interfere.profiling.workload_profiler import WorkloadConfig
-
-    config = WorkloadConfig(out=folder / "alone", workloads=(job,), pairs=(), core=core, campaign="cpu-solo")
-    with measuring_progress(config.out) as report:
-        return measure(config, report).table.jobs
-
-
 def _measure(
-    job: str, answer: "ProbeAnswer", mode: SharingMode, core: int | None, folder: Path
-) -> "tuple[PairMeasurement, ...]":
-    """Measure the job beside the neighbour of each probe on a core, and return both directions of each pair."""
+    folder: Path, workloads: tuple[str, ...], pairs: tuple[tuple[str, str], ...], core: int | None, mode: SharingMode
+) -> "MeasuredJobs":
+    """Measure workloads alone and pairs of them on a core. Raises UnfitError for a workload that fails."""
     from interfere.profiling.measurer import measure
     from interfere.profiling.workload_profiler import WorkloadConfig
 
-    neighbours = [each.neighbour for each in answer.probes]
-    config = WorkloadConfig(
-        out=folder / "pairs",
-        workloads=(job, *neighbours),
-        pairs=tuple((job, neighbour) for neighbour in neighbours),
-        mode=mode,
-        core=core,
-        campaign="cpu-probes",
-    )
+    campaign = "cpu-probes" if pairs else "cpu-solo"
+    config = WorkloadConfig(out=folder, workloads=workloads, pairs=pairs, mode=mode, core=core, campaign=campaign)
     with measuring_progress(config.out) as report:
-        return measure(config, report).table.pairs
+        return measure(config, report).table
 
 
 def _report(client: "PolicyClient", pairs: "tuple[PairMeasurement, ...]") -> list[tuple[str, str, str, str]]:

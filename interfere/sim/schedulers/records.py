@@ -160,12 +160,6 @@ class SchedulerRecord:
         return replace(self, seats=DEFAULT_SEATS)
 
     @property
-    def in_pairs(self) -> "SchedulerRecord | None":
-        """The same scheduler with two seats, as a reference for a scheduler with more; None where it has no more than
-        two."""
-        return self.two_seats if self.seats > DEFAULT_SEATS else None
-
-    @property
     def one_gpu_only(self) -> "SchedulerRecord | None":
         """The same scheduler where only jobs on one device share.
 
