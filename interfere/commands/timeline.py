@@ -21,8 +21,8 @@ Device = Annotated[str, typer.Option("--device-type", help="Device type, where t
 Mode = Annotated[
     list[str] | None,
     typer.Option(
-        help="How they share: exclusive, timeslice, fair, spatial, queued, unpredicted, priority, filling "
-        "(repeatable). Default: what fits."
+        help="How they share: exclusive, timeslice, fair, queued, unpredicted, priority, filling (repeatable). "
+        "Default: what fits."
     ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for timeline.html, the picture.")]

@@ -1,7 +1,7 @@
 """Kernel schedulers, one class for each way of sharing a device.
 
-One job after the other, time slices of a GPU, kernels at once, a single queue, priority with gap filling, and Linux's
-scheduling of processes on a CPU core.
+One job after the other, time slices of a GPU, a single queue, priority with gap filling, and Linux's scheduling of
+processes on a CPU core. What kernels that run at once (MPS, streams) cost each other is not modelled.
 
 Law: none runs a kernel faster than it runs alone, and a stream without neighbours runs as if there were no sharing.
 
@@ -28,16 +28,14 @@ from interfere.timeline.priority_scheduler import (
     ROUNDING_S,
     FillingRule,
     PriorityGapFillingScheduler,
-    run_only,
 )
 from interfere.timeline.streams import (
+    NOBODY,
     QUEUE_LAUNCHES,
     Arbiter,
-    ExecutedStream,
     KernelScheduler,
-    KernelStream,
-    RateAllocation,
     StreamState,
+    Turn,
 )
 
 # NVIDIA documents neither for a plain GPU. 2 ms is the default slice of its vGPU scheduler for up to eight guests (vGPU
@@ -56,14 +54,14 @@ class ExclusiveScheduler(KernelScheduler):
         """Return the scheduler itself, because it keeps no state between decisions."""
         return self
 
-    def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
-        """Return rates with which only the stream that has begun runs, else the first one by priority."""
+    def decide(self, now_s: float, streams: Sequence[StreamState]) -> Turn:
+        """Return the stream that has begun, else the first one by priority."""
         owner = min(
             (state for state in streams if state.active),
             key=lambda state: (state.completed == 0 and not state.head_started, -state.stream.priority, state.index),
             default=None,
         )
-        return run_only(streams, owner.index if owner is not None and owner.ready else -1)
+        return Turn(owner.index if owner is not None and owner.ready else NOBODY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,72 +92,19 @@ class _RoundRobinArbiter:
     slice_start_s: float = 0.0  # the end of the switch to the owner
     slice_end_s: float = 0.0
 
-    def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
+    def decide(self, now_s: float, streams: Sequence[StreamState]) -> Turn:
         owner_is_done = now_s >= self.slice_start_s and not streams[self.owner].ready
         if self.owner < 0 or now_s >= self.slice_end_s or owner_is_done:
             n = len(streams)
             next_owner = next((k % n for k in range(self.owner + 1, self.owner + n + 1) if streams[k % n].ready), -1)
             if next_owner < 0:
-                return run_only(streams, -1)
+                return Turn(NOBODY)
             switch_s = self.mode.switch_s if next_owner != self.owner and self.owner >= 0 else 0.0
             self.owner, self.slice_start_s = next_owner, now_s + switch_s
             self.slice_end_s = self.slice_start_s + self.mode.slice_s
         if now_s < self.slice_start_s:
-            return run_only(streams, -1, self.slice_start_s)
-        return run_only(streams, self.owner, self.slice_end_s)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpatialScheduler(KernelScheduler):
-    """Spatial sharing as with MPS or CUDA streams: concurrent kernels divide multiprocessors, then bandwidth.
-
-    A kernel that fills share f of the multiprocessors runs at min(1, 1/Σf). The memory bandwidth that the kernels would
-    then draw is divided max-min fairly: a kernel that draws less than an equal share is not slowed (Bertsekas, Gallager
-    1992, 6.5).
-    """
-
-    name: str = "spatial"
-    launch_ahead: int = QUEUE_LAUNCHES
-
-    def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
-        """Return the scheduler itself, because it keeps no state between decisions.
-
-        Raises InvalidInputError for executed streams: one core executes one operator at a time.
-        """
-        if any(isinstance(state.stream, ExecutedStream) for state in streams):
-            raise InvalidInputError(
-                "kernels that are really executed cannot run at once", value=self.name, remedy="another sharing mode"
-            )
-        return self
-
-    def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
-        """Return the rates of all streams that are ready."""
-        heads = [
-            state.stream.timeline.kernels[state.head]
-            if state.ready and isinstance(state.stream, KernelStream)
-            else None
-            for state in streams
-        ]
-        running = [kernel for kernel in heads if kernel is not None]
-        rates = iter(
-            spatial_rates([kernel.sm_frac for kernel in running], [kernel.bandwidth_frac for kernel in running])
-        )
-        return RateAllocation(tuple(0.0 if kernel is None else next(rates) for kernel in heads))
-
-
-def spatial_rates(sm_frac: Sequence[float], bandwidth_frac: Sequence[float]) -> tuple[float, ...]:
-    """Return rates in (0, 1] of kernels that run at the same time, from the share of the device that each kernel uses
-    alone."""
-    compute_rate = min(1.0, 1.0 / total) if (total := sum(sm_frac)) > 0 else 1.0
-    demands = [compute_rate * frac for frac in bandwidth_frac]
-    free_bandwidth, shares = 1.0, [0.0] * len(demands)
-    for rank, k in enumerate(sorted(range(len(demands)), key=lambda k: demands[k])):
-        shares[k] = min(demands[k], free_bandwidth / (len(demands) - rank))
-        free_bandwidth -= shares[k]
-    return tuple(
-        compute_rate * (share / demand) if demand > 0 else compute_rate
-        for share, demand in zip(shares, demands, strict=True)
-    )
+            return Turn(-1, self.slice_start_s)
+        return Turn(self.owner, self.slice_end_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,12 +125,12 @@ class SingleQueueScheduler(KernelScheduler):
         """Return the scheduler itself, because it keeps no state between decisions."""
         return self
 
-    def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
-        """Return rates at which the kernel that has started runs, else the oldest launch; ties go by the order of the
+    def decide(self, now_s: float, streams: Sequence[StreamState]) -> Turn:
+        """Return the stream whose kernel has started, else that of the oldest launch; ties go by the order of the
         streams."""
         ready = [state for state in streams if state.ready]
         oldest = min(ready, key=lambda state: (not state.head_started, state.launched_s[0], state.index), default=None)
-        return run_only(streams, oldest.index if oldest is not None else -1)
+        return Turn(oldest.index if oldest is not None else NOBODY)
 
 
 # --- Linux's fair scheduler of a CPU core -----------------------------------------------------------------------------
@@ -230,7 +175,7 @@ class _EevdfArbiter:
     last_decision_s: float = 0.0
     slice_end_s: float = math.inf  # of the running entity
 
-    def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
+    def decide(self, now_s: float, streams: Sequence[StreamState]) -> Turn:
         # 1. Charge the running entity, and put it to sleep when its stream has nothing ready.
         self._charge_current(now_s - self.last_decision_s)
         self.last_decision_s = now_s
@@ -247,8 +192,8 @@ class _EevdfArbiter:
         elif woken and (best := self._pick()) in woken:
             self._set_current(best, now_s)
         if self.current < 0:
-            return run_only(streams, -1)
-        return run_only(streams, self.current, self.slice_end_s if self._is_contended() else math.inf)
+            return Turn(NOBODY)
+        return Turn(self.current, self.slice_end_s if self._is_contended() else math.inf)
 
     def _is_contended(self) -> bool:
         """Return whether another entity is queued; only then does the timer run (Linux's hrtick_start_fair)."""
@@ -330,7 +275,6 @@ KERNEL_SCHEDULERS: dict[str, KernelScheduler] = {
         ExclusiveScheduler(),
         TimeSliceScheduler(),
         EevdfScheduler(),
-        SpatialScheduler(),
         SingleQueueScheduler(),
         PriorityGapFillingScheduler(rule=FillingRule.ANY, overhead_frac=FIKIT_OVERHEAD_FRAC, name="unpredicted"),
         PriorityGapFillingScheduler(overhead_frac=FIKIT_OVERHEAD_FRAC),
@@ -345,8 +289,6 @@ def select_kernel_schedulers(names: Sequence[str], device_type: str) -> tuple[Ke
     for name in names:
         if name not in KERNEL_SCHEDULERS:
             raise InvalidInputError("no such sharing mode", value=name, remedy=f"one of {', '.join(KERNEL_SCHEDULERS)}")
-    # A core runs one process at a time; a GPU is not scheduled by Linux.
-    unsupported = "spatial" if device_type == CPU_CORE.name else "fair"
-    return tuple(
-        KERNEL_SCHEDULERS[name] for name in (names or [name for name in KERNEL_SCHEDULERS if name != unsupported])
-    )
+    on_core = device_type == CPU_CORE.name
+    by_default = [name for name in KERNEL_SCHEDULERS if on_core or name != "fair"]  # Linux schedules no GPU
+    return tuple(KERNEL_SCHEDULERS[name] for name in names or by_default)

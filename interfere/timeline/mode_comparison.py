@@ -174,7 +174,6 @@ MODE_DESCRIPTIONS = {
     "exclusive": "one job after the other",
     "timeslice": "round robin of contexts, as on a GPU without MPS",
     "fair": "Linux's slices of one CPU core (EEVDF)",
-    "spatial": "both at once, dividing multiprocessors and bandwidth; failed on measured kernels: rank nothing by it",
     "queued": "one queue, kernels run in the order of their launch, without priorities; 32 launches ahead at most",
     "unpredicted": "the high job first, any kernel of the low one in its gaps",
     "priority": "the high job first, its gaps filled with kernels of the low one that fit (FIKIT)",

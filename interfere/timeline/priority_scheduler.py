@@ -6,15 +6,14 @@ The rule that says which kernel may fill is the mechanism: FIKIT's (Wu 2023, alg
 or a budget on the expected wait.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
 from typing import NamedTuple
 
 from interfere.records.checks import check, number_violations
-from interfere.timeline.streams import Arbiter, KernelScheduler, RateAllocation, StreamState
+from interfere.timeline.streams import NOBODY, Arbiter, KernelScheduler, StreamState, Turn
 
 LAUNCH_S = 5e-6  # time between two launches of a host: forums.developer.nvidia.com, topic 68937
 ROUNDING_S = 1e-12  # times that differ by less are equal, whatever the last bits of a sum say
@@ -91,11 +90,11 @@ def expected_wait_s(gaps_s: Sequence[float], elapsed_s: float, run_s: float) -> 
 @dataclass(slots=True)
 class _GapFillingArbiter:
     mode: PriorityGapFillingScheduler
-    running: int = field(default=-1)
+    running: int = NOBODY
 
-    def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
+    def decide(self, now_s: float, streams: Sequence[StreamState]) -> Turn:
         if self.running >= 0 and streams[self.running].ready and streams[self.running].head_started:
-            return run_only(streams, self.running)
+            return Turn(self.running)
         highest = max((state.stream.priority for state in streams if state.active), default=0)
         top_streams = [state for state in streams if state.active and state.stream.priority == highest]
         ready = [state for state in top_streams if state.ready]
@@ -103,10 +102,10 @@ class _GapFillingArbiter:
             self.running = min(ready, key=lambda state: (state.launched_s[0], state.index)).index
         else:
             self.running = self._best_filler(now_s, top_streams, streams)
-        return run_only(streams, self.running)
+        return Turn(self.running)
 
     def _best_filler(self, now_s: float, top_streams: Sequence[StreamState], streams: Sequence[StreamState]) -> int:
-        """Return the index of the stream whose next kernel fills the gap best, or -1."""
+        """Return the index of the stream whose next kernel fills the gap best; `NOBODY` where none may."""
         gaps = [
             GapState(high.predicted_gaps_s, now_s - high.last_completion_s, high.waited_s, high.progress_s)
             for high in top_streams
@@ -116,9 +115,4 @@ class _GapFillingArbiter:
             for state in streams
             if state.ready and all(self.mode.may_fill(gap, state.predicted_run_s) for gap in gaps)
         ]
-        return -max(candidates)[2] if candidates else -1
-
-
-def run_only(streams: Sequence[StreamState], index: int, until_s: float = math.inf) -> RateAllocation:
-    """Return rates with which only the stream at `index` runs, until `until_s`; with -1 none runs."""
-    return RateAllocation(tuple(1.0 if k == index else 0.0 for k in range(len(streams))), until_s)
+        return -max(candidates)[2] if candidates else NOBODY

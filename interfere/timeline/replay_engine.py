@@ -1,9 +1,8 @@
 """A discrete-event engine that replays kernel timelines on one device under any sharing mode.
 
-An event is the end of a kernel, a launch, or an instant that the sharing mode asked for. Between two events the rates
-at which kernels run are constant. Laws: the kernels of a stream run in launch order, one at a time; a kernel is
-complete when its rate, integrated over time, reaches its duration; nothing is random and no clock is read, so equal
-input gives equal output.
+An event is the end of a kernel, a launch, or an instant that the sharing mode asked for. Between two events one stream
+runs, or none. Laws: the kernels of a stream run in launch order, one at a time; a kernel is complete when it has run
+for its duration; nothing is random and no clock is read, so equal input gives equal output.
 
 A stream launches its next kernel when the last one is complete and its gap has passed: the gap is time of the host.
 Where a sharing mode lets hosts launch ahead, up to `launch_ahead` launches wait on the device. A host that left no gap
@@ -18,14 +17,15 @@ from collections.abc import Sequence
 from interfere.errors import InvalidInputError
 from interfere.timeline.priority_scheduler import LAUNCH_S
 from interfere.timeline.streams import (
+    NOBODY,
     ExecutedStream,
     ExecutionSpan,
     KernelScheduler,
     KernelStream,
-    RateAllocation,
     ReplayResult,
     StreamOutcome,
     StreamState,
+    Turn,
 )
 
 COMPLETION_TOLERANCE_S = 1e-13  # a ten-thousandth of a profiler's nanosecond: a kernel with less to do is complete
@@ -81,24 +81,24 @@ class _ReplayEngine:
                     self._launch(state)
             if self.now_s >= self.until_s or self._all_finished():
                 break
-            # 2. Let the sharing mode decide which streams run.
-            allocation = self.arbiter.decide(self.now_s, self.states)
-            self._start_and_stop(allocation.rates)
+            # 2. Let the sharing mode decide which stream runs.
+            turn = self.arbiter.decide(self.now_s, self.states)
+            self._start_and_stop(turn.running)
             # 3. Advance to the next event.
-            event_s = self._next_event_s(allocation)
+            event_s = self._next_event_s(turn)
             assert event_s < math.inf, f"{self.mode.name} leaves ready kernels waiting for ever"
-            self._advance(max(event_s, self.now_s), allocation.rates)
+            self._advance(max(event_s, self.now_s), turn.running)
 
     def _all_finished(self) -> bool:
         bounded = [state.finished for state in self.states if state.stream.rounds is not None]
         return bool(bounded) and all(bounded)
 
-    def _next_event_s(self, allocation: RateAllocation) -> float:
-        times_s = [self.until_s, allocation.until_s]
-        for state, rate in zip(self.states, allocation.rates, strict=True):
+    def _next_event_s(self, turn: Turn) -> float:
+        times_s = [self.until_s, turn.until_s]
+        for state in self.states:
             times_s.append(state.next_launch_s)
-            if rate > 0:
-                times_s.append(self.now_s + state.head_remaining_s / rate)
+            if state.index == turn.running:
+                times_s.append(self.now_s + state.head_remaining_s)
             if not state.finished:
                 times_s.append(state.finish_s)
         return min(times_s)
@@ -122,16 +122,17 @@ class _ReplayEngine:
         queue_full = len(state.launched_s) >= state.launch_ahead
         state.next_launch_s = math.inf if last_of_round or queue_full else state.host_ready_s
 
-    def _start_and_stop(self, rates: Sequence[float]) -> None:
+    def _start_and_stop(self, running: int) -> None:
         """Begin and end spans, and count the kernels that start in a gap of a stream of higher priority."""
-        for state, rate in zip(self.states, rates, strict=True):
-            if not rate:
+        for state in self.states:
+            if state.index != running:
                 self._end_span(state)
-            elif not state.head_started:
+                continue
+            if not state.head_started:
                 state.head_in_gap = self._fills_gap(state)
                 state.filled += state.head_in_gap
                 state.start_head()
-            if rate and math.isnan(state.span_start_s):
+            if math.isnan(state.span_start_s):
                 state.span_start_s = self.now_s
 
     def _fills_gap(self, state: StreamState) -> bool:
@@ -158,22 +159,20 @@ class _ReplayEngine:
             )
         state.span_start_s = math.nan
 
-    def _advance(self, event_s: float, rates: Sequence[float]) -> None:
-        """Move the clock to the event, account for the time until then, and complete the kernels that end there."""
-        passed_s, busy = event_s - self.now_s, any(rates)
+    def _advance(self, event_s: float, running: int) -> None:
+        """Move the clock to the event, account for the time until then, and complete the kernel that ends there."""
+        passed_s, busy = event_s - self.now_s, running != NOBODY
         self.now_s = event_s
         self.idle_s += 0.0 if busy else passed_s
-        for state, rate in zip(self.states, rates, strict=True):
-            if state.ready:
-                state.executed_s += rate * passed_s
-                state.waited_s += 0.0 if rate else passed_s
-                state.head_remaining_s -= rate * passed_s
+        for state in self.states:
+            if state.index == running:
+                state.executed_s += passed_s
+                state.head_remaining_s -= passed_s
                 # The remaining time may be too small to move a clock that shows hours: then the kernel is complete too.
-                if rate and (
-                    state.head_remaining_s <= COMPLETION_TOLERANCE_S
-                    or event_s + state.head_remaining_s / rate <= event_s
-                ):
+                if state.head_remaining_s <= COMPLETION_TOLERANCE_S or event_s + state.head_remaining_s <= event_s:
                     self._complete_head(state)
+            elif state.ready:
+                state.waited_s += passed_s
             elif state.active:
                 state.gap_s += passed_s
                 state.gap_used_s += passed_s if busy else 0.0

@@ -241,20 +241,22 @@ class StreamState:
             self.head_remaining_s, self.exhausted = executed.run_s, executed.is_last
 
 
-@dataclass(frozen=True, slots=True)
-class RateAllocation:
-    """The rate of each stream in [0, 1], valid until the next event or `until_s`. A stream that is not ready has rate
-    0."""
+NOBODY = -1
 
-    rates: tuple[float, ...]
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The index of the stream that runs until the next event, or until `until_s`; `NOBODY`: none runs."""
+
+    running: int
     until_s: float = math.inf
 
 
 class Arbiter(Protocol):
-    """Decides which streams run, and how fast, during one replay."""
+    """Decides which stream runs during one replay."""
 
-    def decide(self, now_s: float, streams: Sequence[StreamState]) -> RateAllocation:
-        """Return the rates from now on. The replay calls this at every event."""
+    def decide(self, now_s: float, streams: Sequence[StreamState]) -> Turn:
+        """Return the stream that runs from now on. The replay calls this at every event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,16 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from interfere.devices import find_device_type
 from interfere.errors import UnfitError, Violation
 from interfere.records import JobProfile, KernelStat
 from interfere.records.checks import check, number_violations, text_violations
 
 MIN_KERNEL_S = 1e-9  # profilers count in nanoseconds
 MEASURED = "as measured"
-# Orion calls a kernel memory-bound where it draws 60 % of the memory bandwidth or more, as Nsight Compute does (Strati
-# et al. 2024): the middles of the ranges above and below that.
-MEMORY_BOUND_FRAC, OTHER_FRAC = 0.8, 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,23 +32,15 @@ class KernelIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineKernel:
-    """One kernel launch: how long it runs alone, the gap until the next launch, and the share of the device it uses."""
+    """One kernel launch: how long it runs alone, and the gap until the next launch."""
 
     identity: KernelIdentity
     duration_s: float
     gap_s: float = 0.0  # after this kernel nothing is ready for so long, when the job runs alone
-    sm_frac: float = 1.0  # share of the multiprocessors that it fills; 1 where unknown
-    bandwidth_frac: float = 0.0  # share of the memory bandwidth that it draws alone
 
     def __post_init__(self) -> None:
         violations = number_violations(self, "duration_s", low=MIN_KERNEL_S, nan=False)
-        violations += number_violations(self, "gap_s", "sm_frac", "bandwidth_frac", nan=False)
-        violations += [
-            Violation(field=name, what="must be a share", value=repr(getattr(self, name)), remedy="between 0 and 1")
-            for name in ("sm_frac", "bandwidth_frac")
-            if getattr(self, name) > 1
-        ]
-        check(violations)
+        check(violations + number_violations(self, "gap_s", nan=False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +139,9 @@ def timeline_from_kernel_table(profile: JobProfile) -> Timeline:
     return Timeline(
         name=profile.workload,
         kernels=tuple(
-            _timeline_kernel(k, mean_gap_s if math.isnan(k.gap_s) else k.gap_s, profile.device_type)
+            TimelineKernel(
+                identity=_identity(k), duration_s=k.mean_s, gap_s=mean_gap_s if math.isnan(k.gap_s) else k.gap_s
+            )
             for _, _, k in placed
         ),
         order="spread evenly by count",
@@ -159,35 +149,9 @@ def timeline_from_kernel_table(profile: JobProfile) -> Timeline:
     )
 
 
-def _timeline_kernel(kernel: KernelStat, gap_s: float, device_type: str) -> TimelineKernel:
-    """Return one launch of a kernel of a profile, at its mean time, followed by a gap."""
+def _identity(kernel: KernelStat) -> KernelIdentity:
     sm_used = -1.0 if math.isnan(kernel.sm_used) else kernel.sm_used
-    return TimelineKernel(
-        identity=KernelIdentity(name=kernel.name, grid=kernel.grid, block=kernel.block, sm_used=sm_used),
-        duration_s=kernel.mean_s,
-        gap_s=gap_s,
-        sm_frac=_sm_frac(kernel, device_type),
-        bandwidth_frac=_bandwidth_frac(kernel, device_type),
-    )
-
-
-def _sm_frac(kernel: KernelStat, device_type: str) -> float:
-    """Return multiprocessors used, or blocks launched, over those of the device; 1 where either is unknown."""
-    used = (
-        kernel.sm_used if not math.isnan(kernel.sm_used) else float(math.prod(kernel.grid)) if kernel.grid else math.nan
-    )
-    sm_frac = used / find_device_type(device_type).multiprocessors
-    return 1.0 if math.isnan(sm_frac) else min(1.0, sm_frac)
-
-
-def _bandwidth_frac(kernel: KernelStat, device_type: str) -> float:
-    """Return the share of peak bandwidth: as measured, else bytes over time, else typical of the kernel's class."""
-    bandwidth_frac = kernel.memory_frac
-    if math.isnan(bandwidth_frac):
-        bandwidth_frac = kernel.bytes / kernel.mean_s / find_device_type(device_type).memory_bandwidth_bytes_s
-    if math.isnan(bandwidth_frac):
-        bandwidth_frac = MEMORY_BOUND_FRAC if kernel.compute_bound == 0.0 else OTHER_FRAC
-    return min(1.0, bandwidth_frac)
+    return KernelIdentity(name=kernel.name, grid=kernel.grid, block=kernel.block, sm_used=sm_used)
 
 
 # --- timelines as a scheduler predicts them ---------------------------------------------------------------------------

@@ -1,6 +1,5 @@
-"""Timelines against measurements: a shared core, overlapped kernels; and what filling gaps buys on real kernels."""
+"""Timelines against measurements: a shared core; and how far means by identity are from real kernels."""
 
-import csv
 from dataclasses import replace
 from itertools import product
 
@@ -9,14 +8,13 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from interfere.data.importers.kernels.csv_exports import NSIGHT, ORION
+from interfere.data.importers.kernels.csv_exports import ORION
 from interfere.data.loading import shipped_table
 from interfere.data.tables import read_table
 from interfere.features.pair import FeatureEncoder
 from interfere.timeline.kernel_schedulers import (
     EevdfScheduler,
     TimeSliceScheduler,
-    spatial_rates,
 )
 from interfere.timeline.streams import KernelScheduler
 from interfere.timeline.timelines import (
@@ -99,24 +97,3 @@ def test_means_by_identity_on_orions_kernels() -> None:
         record(f"timeline-means-{name}", {"launches": len(job.kernels), "identities": identities, "error": error})
         print(f"{name}: {len(job.kernels)} launches, {identities} identities, mean error {error:.1%}")
         assert error < 0.30
-
-
-@pytest.mark.bench
-def test_spatial_sharing_against_echos_overlapped_kernels() -> None:
-    """Echo names no neighbour: one that fills a fifth and draws half is assumed, so ranks compare, not sizes."""
-    path = public("echo/merged_features.csv")
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    for least_us in (0.0, 100.0):
-        kept = [
-            (1 / spatial_rates((launch.occupancy_frac, 0.2), (launch.memory_frac, 0.5))[0], measured)
-            for row, launch in zip(rows, NSIGHT.read(path, "").launches, strict=True)
-            if float(row["overlap_ratio"]) >= 0.99 and float(row["ground_truth"]) >= least_us * 1e3
-            for measured in [float(row["duration"]) / float(row["ground_truth"])]
-        ]
-        replayed, measured = np.array(kept).T
-        errors = _errors(replayed, measured) | {"kernels": float(len(kept)), "median": float(np.median(measured))}
-        errors["mape_of_median"] = float(np.abs(np.median(measured) / measured - 1).mean())
-        record(f"timeline-echo-{least_us:g}us", errors)
-        print(f"kernels of {least_us:g} µs and more: {errors}")
-    assert errors["spearman"] > 0.3

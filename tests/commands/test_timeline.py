@@ -52,7 +52,6 @@ def test_a_file_of_profiles_and_a_picture(tmp_path: Path) -> None:
     assert [one["mode"] for one in found["modes"]] == [
         "exclusive",
         "timeslice",
-        "spatial",
         "queued",
         "unpredicted",
         "priority",

@@ -11,14 +11,12 @@ from interfere.timeline.kernel_schedulers import (
     ExclusiveScheduler,
     PriorityGapFillingScheduler,
     SingleQueueScheduler,
-    SpatialScheduler,
     TimeSliceScheduler,
-    spatial_rates,
 )
 from interfere.timeline.replay_engine import replay
 from interfere.timeline.streams import KernelStream, ReplayResult
 from interfere.timeline.timelines import Timeline
-from tests.timeline.examples import LAW, US, kernel, line, predictions, timelines
+from tests.timeline.examples import LAW, US, line, predictions, timelines
 
 
 def together(high: Timeline, low: Timeline, mode: object, **low_fields: object) -> ReplayResult:
@@ -78,33 +76,6 @@ def test_a_host_that_runs_ahead_has_work_when_its_slice_comes() -> None:
         record_spans_until_s=1.0,
     )
     assert stretches(stubborn, 0) == stretches(waits, 0)
-
-
-def test_kernels_that_fit_together_run_at_full_speed() -> None:
-    small = Timeline(name="small", kernels=(kernel(10, 0, 0.4, 0.3),))
-    got = together(small, small, SpatialScheduler())
-    assert [one.slowdown for one in got.outcomes] == [pytest.approx(1.0)] * 2
-    full = Timeline(name="full", kernels=(kernel(10, 0, 1.0, 0.0),))
-    got = together(full, full, SpatialScheduler())
-    assert [one.slowdown for one in got.outcomes] == [pytest.approx(2.0)] * 2
-
-
-def test_bandwidth_is_divided_max_min_fairly() -> None:
-    assert spatial_rates((0.5, 0.5), (0.9, 0.2)) == (pytest.approx(0.8 / 0.9), 1.0)
-    assert spatial_rates((0.5, 0.5), (0.9, 0.9)) == (pytest.approx(0.5 / 0.9),) * 2
-    assert spatial_rates((1.0, 1.0), (0.8, 0.8)) == (0.5, 0.5)  # half of the multiprocessors draw half as much
-    assert spatial_rates((0.0,), (0.0,)) == (1.0,)
-
-
-@LAW
-@given(shares=st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=5))
-def test_spatial_rates_use_no_more_than_the_device_has(shares: list[tuple[float, float]]) -> None:
-    fills, draws = zip(*shares, strict=True)
-    rates = spatial_rates(fills, draws)
-    assert all(0 < rate <= 1 for rate in rates)
-    assert sum(rate * draw for rate, draw in zip(rates, draws, strict=True)) <= 1 + 1e-9
-    if sum(fills) <= 1 and sum(draws) <= 1:
-        assert rates == (1.0,) * len(rates)
 
 
 def test_a_high_priority_kernel_waits_behind_the_whole_queue() -> None:

@@ -20,7 +20,7 @@ from interfere.timeline.streams import KernelStream
 from interfere.timeline.timelines import PredictionTable, Timeline
 from tests.timeline.examples import kernel, line
 
-NAMES = ("exclusive", "timeslice", "fair", "spatial", "queued", "priority")
+NAMES = ("exclusive", "timeslice", "fair", "queued", "priority")
 HIGH = line("high <b>", *[(20, 30)] * 20)
 LOW = line("low", *[(10, 0)] * 20)
 
@@ -35,7 +35,7 @@ def by_mode(scenario: PairScenario, *names: str) -> dict[str, object]:
 
 def test_figures_by_mode() -> None:
     got = compare_sharing_modes(PairScenario(high=HIGH, low=LOW, rounds=10), select_kernel_schedulers(NAMES, "v100"))
-    exclusive, _, fair, spatial, queued, priority = got
+    exclusive, _, fair, queued, priority = got
     assert [one.mode for one in got] == list(NAMES)
     assert (exclusive.high_slowdown, exclusive.gap_use_frac) == (pytest.approx(1), 0)
     assert exclusive.idle_frac == pytest.approx(0.6)
@@ -49,7 +49,6 @@ def test_figures_by_mode() -> None:
     assert priority.high_speedup == pytest.approx(queued.high_slowdown / 1.05)
     assert priority.overhang_frac == pytest.approx(0, abs=1e-9)
     assert queued.overhang_frac > 0.2
-    assert spatial.high_slowdown > 1
     assert fair.high_slowdown > 1
     assert exclusive.low_completion < priority.low_completion <= 1 + 1e-9
 
@@ -117,7 +116,6 @@ def test_the_default_modes_are_those_that_the_device_supports() -> None:
     assert [one.name for one in select_kernel_schedulers((), "v100")] == [
         "exclusive",
         "timeslice",
-        "spatial",
         "queued",
         "unpredicted",
         "priority",
@@ -133,8 +131,8 @@ def test_the_page_shows_every_mode_and_names_as_text() -> None:
     results = compare_sharing_modes(scenario, select_kernel_schedulers((), "v100"), record_spans_until_s=window_s)
     text = page(scenario, results)
     assert text == page(scenario, results)
-    assert text.count('<svg class="plot"') == 7
-    assert all(mode in text for mode in ("exclusive", "timeslice", "spatial", "queued", "priority"))
+    assert text.count('<svg class="plot"') == 6
+    assert all(mode in text for mode in ("exclusive", "timeslice", "queued", "priority"))
     assert "high &lt;b&gt;" in text
     assert "<b>," not in text
     assert "http" not in text.replace("http-equiv", "")

@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
-from interfere.timeline.kernel_schedulers import SpatialScheduler
 from interfere.timeline.priority_scheduler import FillingRule, PriorityGapFillingScheduler, expected_wait_s
 from interfere.timeline.replay_engine import replay
 from interfere.timeline.streams import ExecutedKernel, ExecutedStream, KernelScheduler, KernelStream
 from interfere.timeline.timelines import KernelPrediction, Timeline
-from tests.timeline.examples import LAW, SERIAL, US, line, timelines
+from tests.timeline.examples import LAW, MODES, US, line, timelines
 
 ANY = PriorityGapFillingScheduler(rule=FillingRule.ANY)
 
@@ -46,7 +45,7 @@ class RecordedSource:
 
 
 @LAW
-@given(high=timelines(), low=timelines(), rounds=st.integers(1, 3), mode=st.sampled_from([*SERIAL, ANY, budget(0.1)]))
+@given(high=timelines(), low=timelines(), rounds=st.integers(1, 3), mode=st.sampled_from([*MODES, ANY, budget(0.1)]))
 def test_executed_streams_are_scheduled_as_recorded_ones(
     high: Timeline, low: Timeline, rounds: int, mode: KernelScheduler
 ) -> None:
@@ -70,11 +69,6 @@ def test_executed_streams_are_scheduled_as_recorded_ones(
         assert one.alone_s == pytest.approx(other.alone_s, abs=1e-12)
         assert one.waited_s == pytest.approx(other.waited_s, abs=1e-12)
         assert one.gap_used_s == pytest.approx(other.gap_used_s, abs=1e-12)
-
-
-def test_executed_streams_cannot_run_at_once() -> None:
-    with pytest.raises(InvalidInputError, match="really executed"):
-        replay([ExecutedStream(source=RecordedSource(line("x", (1, 0)), 1))], SpatialScheduler())
 
 
 def test_the_expected_wait_is_conditional_on_the_gap_that_has_passed() -> None:

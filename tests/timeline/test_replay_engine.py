@@ -12,13 +12,12 @@ from interfere.timeline.kernel_schedulers import (
     ExclusiveScheduler,
     PriorityGapFillingScheduler,
     SingleQueueScheduler,
-    SpatialScheduler,
     TimeSliceScheduler,
 )
 from interfere.timeline.replay_engine import replay
 from interfere.timeline.streams import ExecutionSpan, KernelScheduler, KernelStream
 from interfere.timeline.timelines import Timeline
-from tests.timeline.examples import LAW, MODES, SERIAL, US, kernel, line, predictions, timelines
+from tests.timeline.examples import LAW, MODES, US, kernel, line, predictions, timelines
 
 ANY = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 CLOSE = 1e-9  # relative; a nanosecond in a second
@@ -63,7 +62,7 @@ def test_work_is_conserved_kernels_keep_their_order_and_no_job_is_sped_up(
         }
 
 
-@pytest.mark.parametrize("mode", SERIAL, ids=lambda mode: mode.name)
+@ANY
 @LAW
 @given(high=timelines(), low=timelines())
 def test_one_at_a_time_means_that_nothing_overlaps(mode: KernelScheduler, high: Timeline, low: Timeline) -> None:
@@ -73,25 +72,18 @@ def test_one_at_a_time_means_that_nothing_overlaps(mode: KernelScheduler, high: 
 
 
 @pytest.mark.parametrize(
-    "mode",
-    [TimeSliceScheduler(slice_s=50 * US), SingleQueueScheduler(), SpatialScheduler()],
-    ids=lambda mode: mode.name,
+    "mode", [TimeSliceScheduler(slice_s=50 * US), SingleQueueScheduler()], ids=lambda mode: mode.name
 )
 @LAW
 @given(high=timelines(), low=timelines())
 def test_the_device_is_never_idle_while_a_kernel_waits(mode: KernelScheduler, high: Timeline, low: Timeline) -> None:
     got = replay(pair(high, low), mode)
     ran = [one.executed_s + one.waited_s + one.gap_s for one in got.outcomes]
-    if not isinstance(mode, SpatialScheduler):
-        assert got.idle_s == pytest.approx(got.end_s - high.busy_s - low.busy_s, rel=CLOSE, abs=1e-15)
-        assert all(t == pytest.approx(one.elapsed_s, rel=CLOSE) for t, one in zip(ran, got.outcomes, strict=True))
-    else:
-        assert all(one.waited_s == 0 for one in got.outcomes)
+    assert got.idle_s == pytest.approx(got.end_s - high.busy_s - low.busy_s, rel=CLOSE, abs=1e-15)
+    assert all(t == pytest.approx(one.elapsed_s, rel=CLOSE) for t, one in zip(ran, got.outcomes, strict=True))
 
 
-@pytest.mark.parametrize(
-    "mode", [ExclusiveScheduler(), SpatialScheduler(), PriorityGapFillingScheduler()], ids=lambda mode: mode.name
-)
+@pytest.mark.parametrize("mode", [ExclusiveScheduler(), PriorityGapFillingScheduler()], ids=lambda mode: mode.name)
 @LAW
 @given(jobs=st.lists(timelines(), min_size=2, max_size=3), turn=st.integers(0, 2))
 def test_the_order_in_which_jobs_are_given_changes_nothing(
@@ -159,6 +151,6 @@ def test_an_invalid_stream_is_refused(fields: dict[str, object], match: str) -> 
 def test_invalid_timelines_and_kernels_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="none"):
         Timeline(name="x", kernels=())
-    for wrong in ((0.0, 0.0, 1.0, 0.0), (1.0, -1.0, 1.0, 0.0), (1.0, 0.0, 1.5, 0.0), (1.0, 0.0, 1.0, 2.0)):
+    for wrong in ((0.0, 0.0), (1.0, -1.0)):
         with pytest.raises(InvalidInputError):
             kernel(*wrong)

@@ -51,19 +51,6 @@ def test_the_rest_of_the_step_time_is_spread_over_unknown_gaps_only() -> None:
     assert (summed.gaps, summed.solo_s) == ("unknown, taken as none", pytest.approx(40 * US))
 
 
-def test_shares_come_from_measurements_then_geometry_then_classes() -> None:
-    facts = [
-        ({"sm_used": 40.0, "memory_frac": 0.5}, (0.5, 0.5)),
-        ({"grid": (4, 5, 1), "bytes": 10 * US * 900e9 / 4}, (0.25, 0.25)),
-        ({"sm_used": 2862.0, "compute_bound": 0.0}, (1.0, 0.8)),
-        ({"compute_bound": 1.0, "memory_frac": 1.04}, (1.0, 1.0)),
-        ({"compute_bound": 1.0}, (1.0, 0.3)),
-    ]
-    for fields, (sm_frac, bandwidth_frac) in facts:
-        (kernel,) = timeline_from_profile(profile(stat("a", 10, **fields))).kernels
-        assert (kernel.sm_frac, kernel.bandwidth_frac) == (pytest.approx(sm_frac), pytest.approx(bandwidth_frac))
-
-
 def test_a_core_has_its_busy_stretches_and_long_ones_are_cut_into_steps() -> None:
     core = profile(stat("op", 10), device_type="cpu-core", busy_s=(20 * US, 300 * US), idle_s=(80 * US, 0.0))
     got = timeline_from_profile(core)
@@ -88,11 +75,7 @@ def test_a_profile_without_kernels_or_stretches_is_refused_with_a_remedy() -> No
 def test_launches_keep_their_order_and_times() -> None:
     launches = [KernelLaunch(name=name, duration_s=us * US, sm_used=8.0) for name, us in (("b", 3), ("a", 1), ("b", 4))]
     got = timeline_from_launches("net", launches, "v100")
-    assert [(k.identity.name, round(k.duration_s / US), k.sm_frac) for k in got.kernels] == [
-        ("b", 3, 0.1),
-        ("a", 1, 0.1),
-        ("b", 4, 0.1),
-    ]
+    assert [(k.identity.name, round(k.duration_s / US)) for k in got.kernels] == [("b", 3), ("a", 1), ("b", 4)]
     with pytest.raises(InvalidInputError, match="none"):
         timeline_from_launches("net", [], "v100")
 
@@ -103,7 +86,6 @@ def test_orions_launches_are_those_of_its_profiles() -> None:
         got = timeline_from_launches(job.workload, ORION.read(folder / f"{job.workload}.csv", "").launches, "v100")
         assert len(got.kernels) == sum(kernel.count for kernel in job.kernels)
         assert got.busy_s == pytest.approx(job.step_time_s)
-        assert 0 < sum(kernel.sm_frac for kernel in got.kernels) / len(got.kernels) <= 1
 
 
 def test_nsights_launches_keep_grid_and_block(tmp_path: object) -> None:
@@ -115,10 +97,7 @@ def test_nsights_launches_keep_grid_and_block(tmp_path: object) -> None:
         '"0","gemm","(40, 1, 1)","(256, 1, 1)","2000"\n"1","relu","(8, 1, 1)","(64, 1, 1)","1000"\n'
     )
     got = timeline_from_launches("net", NSIGHT.read(path, "").launches, "v100")
-    assert [(k.identity.grid, round(k.duration_s / US), k.sm_frac) for k in got.kernels] == [
-        ((40, 1, 1), 2, 0.5),
-        ((8, 1, 1), 1, 0.1),
-    ]
+    assert [(k.identity.grid, round(k.duration_s / US)) for k in got.kernels] == [((40, 1, 1), 2), ((8, 1, 1), 1)]
 
 
 # --- as a scheduler predicts them -------------------------------------------------------------------------------------
