@@ -11,7 +11,7 @@ from interfere.data.importers.spreadsheet.own_table import read_profile_sheet
 from interfere.data.importers.strict_reading import Faults, read_json
 from interfere.data.tables import Table, read_table
 from interfere.errors import InterfereError, NotFoundError, TableError, UnfitError
-from interfere.file_writing import write_atomically
+from interfere.file_writing import write_text
 from interfere.installation import install_line
 from interfere.records import JobProfile
 from interfere.records.documents import from_document
@@ -85,7 +85,7 @@ def read_profiles(
     faults = Faults()
     _, _, rows = read_profile_sheet(path, mapping, faults, device_type=device_type, source=source)
     faults.raise_all()
-    return tuple(each.profile for each in rows)
+    return tuple(profile for _, profile in rows)
 
 
 def _profiles_of_json(path: Path) -> tuple[JobProfile, ...]:
@@ -153,7 +153,7 @@ def _digests(folder: Path) -> dict[str, str]:
 def write_manifest(folder: Path) -> Path:
     """Write the sha256 of every file of every table in `folder` into its manifest, and return the manifest's path."""
     text = json.dumps({"sha256": _digests(folder)}, indent=2) + "\n"
-    write_atomically(folder / MANIFEST, lambda temporary: Path(temporary).write_text(text))
+    write_text(folder / MANIFEST, text)
     return folder / MANIFEST
 
 

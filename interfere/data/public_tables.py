@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from http.client import HTTPException
 from pathlib import Path
 
@@ -108,29 +108,26 @@ def fetch_collection(
 
 
 def _fetch(table: PublicTable, path: Path, mirror: str, report: Callable[[str], None]) -> FetchedFile:
+    result = partial(FetchedFile, table=table, path=path)
     if path.is_file():
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        if digest == table.sha256:
-            return FetchedFile(table=table, path=path, status=FetchStatus.PRESENT, sha256=digest)
-        if table.partial:
-            return FetchedFile(table=table, path=path, status=FetchStatus.UNVERIFIED, sha256=digest)
+        if digest == table.sha256 or table.partial:
+            status = FetchStatus.PRESENT if digest == table.sha256 else FetchStatus.UNVERIFIED
+            return result(status=status, sha256=digest)
     address = f"{mirror.rstrip('/')}/{table.file}" if mirror else table.address
     if not address:
-        reason = "no address gives these bytes"
-        return FetchedFile(table=table, path=path, status=FetchStatus.MISSING, reason=reason)
+        return result(status=FetchStatus.MISSING, reason="no address gives these bytes")
     report(f"fetching {address}")
     try:
         content = _download(address)
     except (OSError, HTTPException, ValueError) as error:
-        reason = f"{address}: {getattr(error, 'reason', None) or error}"
-        return FetchedFile(table=table, path=path, status=FetchStatus.MISSING, reason=reason)
+        return result(status=FetchStatus.MISSING, reason=f"{address}: {getattr(error, 'reason', None) or error}")
     digest = hashlib.sha256(content).hexdigest()
     if digest != table.sha256 and not table.partial:
         reason = f"{address} gives other bytes: sha256 {digest}, {table.sha256} expected; nothing was kept"
-        return FetchedFile(table=table, path=path, status=FetchStatus.MISSING, reason=reason)
+        return result(status=FetchStatus.MISSING, reason=reason)
     write_atomically(path, lambda temporary: Path(temporary).write_bytes(content))
-    status = FetchStatus.FETCHED if digest == table.sha256 else FetchStatus.UNVERIFIED
-    return FetchedFile(table=table, path=path, status=status, sha256=digest)
+    return result(status=FetchStatus.FETCHED if digest == table.sha256 else FetchStatus.UNVERIFIED, sha256=digest)
 
 
 def _download(address: str) -> bytes:

@@ -69,6 +69,9 @@ class CampaignLabels:
         return self.device_type == CPU_CORE.name
 
 
+CampaignBlocks = tuple[CampaignLabels, Sequence[Sequence[MeasuredBlock]]]  # the blocks of each pair or larger group
+
+
 def write_campaign_table(
     folder: Path,
     profiles: Sequence[JobProfile],
@@ -85,19 +88,25 @@ def write_campaign_table(
     a campaign with rows of its own; 0: all blocks are of one campaign. The card contains `note`, a remark on the
     measurement, and `command`, the command line that repeats it.
     """
-    of_pairs = [blocks for blocks in blocks_of_groups if len(blocks[0].sides) == 2]
-    of_groups = [blocks for blocks in blocks_of_groups if len(blocks[0].sides) > 2]
+    of_pairs, of_groups = _of_size(blocks_of_groups, pairs=True), _of_size(blocks_of_groups, pairs=False)
     campaigns = _campaigns(blocks_of_groups, labels, passes_of_campaign)
+    pairs: list[PairMeasurement] = []
+    groups: list[GroupMeasurement] = []
+    for named, of_campaign in campaigns:
+        scale = _scale(of_campaign)
+        for blocks in of_campaign:
+            if len(blocks[0].sides) == 2:
+                pairs += pair_rows(blocks, named, scale=scale)
+            else:
+                groups += group_rows(blocks, named, scale=scale)
+    latencies = latency_rows([(named, _of_size(of_campaign, pairs=True)) for named, of_campaign in campaigns])
     measured = _with_latencies(profiles, of_pairs)
     combined = combine_profiles((*_facts_of_other_sources(folder, profiles), *measured))
     table = Table(
         name=folder.name,
         jobs=combined.jobs,
-        pairs=(
-            *(row for campaign in campaigns for row in campaign.pairs()),
-            *latency_rows([(campaign.labels, campaign.blocks_of_pairs) for campaign in campaigns]),
-        ),
-        groups=tuple(row for campaign in campaigns for row in campaign.groups()),
+        pairs=(*pairs, *latencies),
+        groups=tuple(groups),
         sources=combined.sources,
     )
     write_table(folder, table)
@@ -109,47 +118,33 @@ def write_campaign_table(
     return table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Campaign:
-    """The blocks of one campaign: of each pair or group those that it measured."""
-
-    labels: CampaignLabels
-    blocks_of_groups: tuple[tuple[MeasuredBlock, ...], ...]
-
-    @property
-    def blocks_of_pairs(self) -> list[tuple[MeasuredBlock, ...]]:
-        """The blocks of each pair."""
-        return [blocks for blocks in self.blocks_of_groups if len(blocks[0].sides) == 2]
-
-    def pairs(self) -> list[PairMeasurement]:
-        """Return the rows of the step times of all pairs."""
-        scale = self._scale()
-        return [row for blocks in self.blocks_of_pairs for row in pair_rows(blocks, self.labels, scale=scale)]
-
-    def groups(self) -> list[GroupMeasurement]:
-        """Return the rows of all groups of three and more."""
-        of_groups = [blocks for blocks in self.blocks_of_groups if len(blocks[0].sides) > 2]
-        scale = self._scale()
-        return [row for blocks in of_groups for row in group_rows(blocks, self.labels, scale=scale)]
-
-    def _scale(self) -> float:
-        sides = (estimates_per_side(group) for group in self.blocks_of_groups)
-        return scale_factor(blocks for group in sides for blocks in _meaningful(group))
+def _of_size(blocks_of_groups: Iterable[Sequence[MeasuredBlock]], *, pairs: bool) -> list[Sequence[MeasuredBlock]]:
+    """Return the blocks of each pair, or those of each larger group."""
+    return [blocks for blocks in blocks_of_groups if (len(blocks[0].sides) == 2) is pairs]
 
 
 def _campaigns(
     blocks_of_groups: Sequence[Sequence[MeasuredBlock]], labels: CampaignLabels, passes: int
-) -> list[_Campaign]:
-    """Return the campaigns in order. Of several, each is named by the label and its number from 1."""
+) -> list[CampaignBlocks]:
+    """Return the blocks of each campaign in order. Of several, each is named by the label and its number from 1."""
     if not passes:
-        return [_Campaign(labels=labels, blocks_of_groups=tuple(map(tuple, blocks_of_groups)))]
+        return [(labels, blocks_of_groups)]
     last = max((block.pass_index for blocks in blocks_of_groups for block in blocks), default=0) // passes
-    found = []
+    found: list[CampaignBlocks] = []
     for number in range(last + 1):
         groups = (tuple(b for b in blocks if b.pass_index // passes == number) for blocks in blocks_of_groups)
-        of_campaign = replace(labels, campaign=f"{labels.campaign}-{number + 1}")
-        found.append(_Campaign(labels=of_campaign, blocks_of_groups=tuple(blocks for blocks in groups if blocks)))
+        named = replace(labels, campaign=f"{labels.campaign}-{number + 1}")
+        found.append((named, [blocks for blocks in groups if blocks]))
     return found
+
+
+def _scale(blocks_of_groups: Iterable[Sequence[MeasuredBlock]]) -> float:
+    """Return the factor by which blocks of a campaign differ more than their errors predict.
+
+    A job that an important job starved has no slowdown, and does not count.
+    """
+    sides = (side for blocks in blocks_of_groups for side in estimates_per_side(blocks))
+    return scale_factor(side for side in sides if all(_in_range(block.slowdown) for block in side))
 
 
 def _facts_of_other_sources(folder: Path, profiles: Sequence[JobProfile]) -> list[JobProfile]:
@@ -161,11 +156,6 @@ def _facts_of_other_sources(folder: Path, profiles: Sequence[JobProfile]) -> lis
     sources = {profile.source for profile in profiles}
     parts = [part for row in read_table(folder).profiles for part in split_static(row)]
     return [part for part in parts if (part.workload, part.device_type) in own and part.source not in sources]
-
-
-def _meaningful(sides: Iterable[Sequence[BlockEstimate]]) -> list[Sequence[BlockEstimate]]:
-    """Return the sides with a slowdown in every block. A job starved by an important job has none."""
-    return [blocks for blocks in sides if all(_in_range(block.slowdown) for block in blocks)]
 
 
 def _in_range(slowdown: float) -> bool:
@@ -254,8 +244,6 @@ MIN_BEYOND = 2.0  # requests beyond the quantile: with fewer a quantile is the m
 # took more, p99 of the same service differed by half between two campaigns.
 MAX_TAKEN = 0.05
 
-CampaignBlocks = tuple[CampaignLabels, Sequence[Sequence[MeasuredBlock]]]  # of each pair its blocks
-
 
 def _with_latencies(
     profiles: Sequence[JobProfile], blocks_of_pairs: Iterable[Sequence[MeasuredBlock]]
@@ -299,26 +287,29 @@ def latency_rows(campaigns: Sequence[CampaignBlocks]) -> tuple[PairMeasurement, 
         times: _latencies_alone((blocks for _, pairs in campaigns for blocks in pairs), times)
         for times, _ in LATENCY_METRICS.values()
     }
-    latencies = [
-        _latency(labels, blocks, victim, neighbour, metric, alone[times][victim])
-        for labels, pairs in campaigns
-        if not labels.mode.properties.orders_jobs  # a service has two rows there, one of each role
-        for blocks in pairs
-        for victim, neighbour in _directions(blocks)
-        for metric, (times, _) in LATENCY_METRICS.items()
-        if victim in alone[times]
-    ]
-    scales = {
-        metric: scale_factor(_repeats([each for each in latencies if each.metric == metric]))
-        for metric in LATENCY_METRICS
-    }
-    return tuple(each.row(scales[each.metric]) for each in latencies)
+    rows: list[tuple[PairMeasurement, BlockEstimate | None]] = []
+    for labels, pairs in campaigns:
+        if labels.mode.properties.orders_jobs:  # a service has two rows there, one of each role
+            continue
+        for blocks in pairs:
+            first, second = (side.workload for side in blocks[0].sides)
+            for victim, neighbour in dict.fromkeys(((first, second), (second, first))):
+                for metric, (times, _) in LATENCY_METRICS.items():
+                    if victim in alone[times]:
+                        columns, estimate = _latency(labels, blocks, victim, metric, alone[times][victim])
+                        row = PairMeasurement(victim=victim, neighbour=neighbour, metric=metric, **columns)
+                        rows.append((row, estimate))
+    repeats: dict[str, dict[tuple[str, str], list[BlockEstimate]]] = defaultdict(lambda: defaultdict(list))
+    for row, estimate in rows:
+        if estimate is not None:
+            repeats[row.metric][row.victim, row.neighbour].append(estimate)
+    scales = {metric: scale_factor(of_metric.values()) for metric, of_metric in repeats.items()}
+    return tuple(row if each is None else _with_interval(row, each, scales[row.metric]) for row, each in rows)
 
 
-def _directions(blocks: Sequence[MeasuredBlock]) -> Iterable[tuple[str, str]]:
-    """Return (victim, neighbour) both ways; once for a self pair."""
-    first, second = (side.workload for side in blocks[0].sides)
-    return dict.fromkeys(((first, second), (second, first)))
+def _with_interval(row: PairMeasurement, estimate: BlockEstimate, scale: float) -> PairMeasurement:
+    width = math.exp(NORMAL_975 * scale / math.sqrt(estimate.weight))
+    return replace(row, lower=row.slowdown / width, upper=row.slowdown * width)
 
 
 def _slices(side: BlockSide, times: str, *, alone: bool) -> list[tuple[float, ...]]:
@@ -331,41 +322,13 @@ def _slices(side: BlockSide, times: str, *, alone: bool) -> list[tuple[float, ..
     return [each for each in latencies if each]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Latency:
-    """A quantile of the latency of a service beside a neighbour in one campaign, relative to the quantile alone."""
-
-    labels: CampaignLabels
-    blocks: Sequence[MeasuredBlock]
-    victim: str
-    neighbour: str
-    metric: str
-    estimate: BlockEstimate | None  # of all blocks; None for too few requests
-    passes: tuple[float, ...]
-    reason: str
-
-    def row(self, scale: float) -> PairMeasurement:
-        """Return the row; `scale` is the factor by which campaigns differ more than their errors predict."""
-        columns = _columns(self.blocks, self.labels, self.victim, 1.0)
-        columns |= {"status": PairStatus.UNSTABLE, "reason": self.reason, "slowdown": NAN, "lower": NAN, "upper": NAN}
-        if self.estimate is not None:
-            width = math.exp(NORMAL_975 * scale / math.sqrt(self.estimate.weight))
-            slowdown = self.estimate.slowdown
-            columns |= {"status": PairStatus.OK, "reason": "", "slowdown": slowdown}
-            columns |= {"lower": slowdown / width, "upper": slowdown * width}
-        columns["passes"] = self.passes
-        return PairMeasurement(victim=self.victim, neighbour=self.neighbour, metric=self.metric, **columns)
-
-
 def _latency(
-    labels: CampaignLabels,
-    blocks: Sequence[MeasuredBlock],
-    victim: str,
-    neighbour: str,
-    metric: str,
-    alone: Sequence[float],
-) -> _Latency:
-    """Compare the latencies of a service beside a neighbour with those alone."""
+    labels: CampaignLabels, blocks: Sequence[MeasuredBlock], victim: str, metric: str, alone: Sequence[float]
+) -> tuple[dict[str, Any], BlockEstimate | None]:
+    """Compare a quantile of the latency of a service beside a neighbour with the quantile alone.
+
+    Return the columns of the row, without an interval, and the estimate; None for too few requests.
+    """
     times, q = LATENCY_METRICS[metric]
     of_blocks = [
         [part for side in sides_of_job(block, victim) for part in _slices(side, times, alone=False)]
@@ -374,34 +337,19 @@ def _latency(
     ]
     slices = [part for of_block in of_blocks for part in of_block]
     pooled = [latency_s for part in slices for latency_s in part]
-    estimate, reason, passes = None, f"{len(pooled)} undisturbed requests tell no {q:.0%} quantile", list[float]()
-    if min(len(pooled), len(alone)) * (1 - q) >= MIN_BEYOND:
-        alone_s = float(np.quantile(alone, q))
-        slowdown = float(np.quantile(pooled, q)) / alone_s
-        reason = "" if _in_range(slowdown) else f"its latency is {slowdown:.3g} times that alone"
-        if not reason:
-            error = math.hypot(_order_error(alone, q), max(_order_error(pooled, q), _jackknife_error(slices, q)))
-            estimate = BlockEstimate(slowdown, error)
-            passes = [float(np.quantile(np.concatenate(parts), q)) / alone_s for parts in of_blocks if parts]
-    return _Latency(
-        labels=labels,
-        blocks=blocks,
-        victim=victim,
-        neighbour=neighbour,
-        metric=metric,
-        estimate=estimate,
-        passes=tuple(passes),
-        reason=reason,
-    )
-
-
-def _repeats(latencies: Sequence[_Latency]) -> Iterable[list[BlockEstimate]]:
-    """Return the estimates of all campaigns for each pair."""
-    by_pair: dict[tuple[str, str], list[BlockEstimate]] = defaultdict(list)
-    for each in latencies:
-        if each.estimate is not None:
-            by_pair[each.victim, each.neighbour].append(each.estimate)
-    return by_pair.values()
+    columns = _columns(blocks, labels, victim, 1.0) | {"slowdown": NAN, "lower": NAN, "upper": NAN, "passes": ()}
+    if min(len(pooled), len(alone)) * (1 - q) < MIN_BEYOND:
+        reason = f"{len(pooled)} undisturbed requests tell no {q:.0%} quantile"
+        return columns | {"status": PairStatus.UNSTABLE, "reason": reason}, None
+    alone_s = float(np.quantile(alone, q))
+    slowdown = float(np.quantile(pooled, q)) / alone_s
+    if not _in_range(slowdown):
+        reason = f"its latency is {slowdown:.3g} times that alone"
+        return columns | {"status": PairStatus.UNSTABLE, "reason": reason}, None
+    error = math.hypot(_order_error(alone, q), max(_order_error(pooled, q), _jackknife_error(slices, q)))
+    passes = tuple(float(np.quantile(np.concatenate(parts), q)) / alone_s for parts in of_blocks if parts)
+    columns |= {"status": PairStatus.OK, "reason": "", "slowdown": slowdown, "passes": passes}
+    return columns, BlockEstimate(slowdown, error)
 
 
 def _order_error(latencies_s: Sequence[float], q: float) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from interfere.errors import ConflictError, InvalidInputError, TableError, UnfitError
-from interfere.file_writing import write_atomically
+from interfere.file_writing import write_text
 from interfere.records import JobProfile, MeasuredBlock, WorkloadGroup
 from interfere.records.documents import from_document, to_document
 from interfere.sharing_modes import DEFAULT_MODE
@@ -73,7 +73,7 @@ class MeasurementLog:
         if not record:
             return
         text = json.dumps({**self._recorded_jobs(), name: record}, indent=2) + "\n"
-        write_atomically(self.jobs_path, lambda temporary: Path(temporary).write_text(text))
+        write_text(self.jobs_path, text)
 
     def _recorded_jobs(self) -> dict[str, Any]:
         try:

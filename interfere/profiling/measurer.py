@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from interfere.data.tables import Table
-from interfere.errors import InvalidInputError, UnfitError
+from interfere.errors import InvalidInputError, NotFoundError, UnfitError, remedy_for_name
 from interfere.profiling import affinity
 from interfere.profiling.campaign_table import CampaignLabels, write_campaign_table
 from interfere.profiling.measurement_log import BlocksByGroup, MeasurementLog, lock_log
@@ -39,7 +39,8 @@ from interfere.records import (
     WorkloadPair,
     group_key,
 )
-from interfere.sharing_modes import DEFAULT_MODE, SharingMode
+from interfere.records.checks import check
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode, set_sharing_mode
 
 PROTOCOL = "slices"  # how a block is measured: blocks of another protocol are not continued
 MIN_DISTURBANCE = 0.03  # share of the core that third processes took; smaller shares are not reported
@@ -118,21 +119,27 @@ class MeasuringConfig(ABC):
             mode=self.mode,
         )
 
+    def check_settings(self, **least: float) -> None:
+        """Raise InvalidInputError for a setting with which nothing can be measured, NotFoundError for an unknown job.
 
-def check_distinct_pairs(pairs: tuple[WorkloadPair, ...], mode: SharingMode = DEFAULT_MODE) -> None:
-    """Raise InvalidInputError when a pair is listed twice.
-
-    The order of the two jobs makes a difference only in a mode in which the first one has priority.
-    """
-    if len({group_key(pair, mode) for pair in pairs}) != len(pairs):
-        raise InvalidInputError("a pair is listed twice", value=pairs, remedy="list it once; its order does not matter")
-
-
-def check_minimums(*settings: tuple[str, float, float]) -> None:
-    """Raise InvalidInputError for the first (name, value, minimum) whose value is below its minimum or NaN."""
-    for name, value, minimum in settings:
-        if not value >= minimum:
-            raise InvalidInputError(f"{name} is too small", value=value, remedy=f"at least {minimum}")
+        `least` holds the smallest values of the settings of a subclass. In a mode that orders jobs a pair may be listed
+        both ways.
+        """
+        check(set_sharing_mode(self))
+        names, pairs = self.names, self.pairs or ()
+        if not names or len(set(names)) != len(names):
+            problem = "a job is named twice" if names else "no job is named"
+            raise InvalidInputError(problem, value=", ".join(names), remedy="give each its own name")
+        if unlisted := sorted({name for members in (*pairs, *self.groups) for name in members} - set(names)):
+            remedy = remedy_for_name(unlisted[0], names)
+            raise NotFoundError("a pair or group names a job that is not listed", value=unlisted[0], remedy=remedy)
+        if len({group_key(pair, self.mode) for pair in pairs}) != len(pairs):
+            raise InvalidInputError("a pair is listed twice", value=pairs, remedy="list it once, in any order")
+        least = {"passes": 1, "max_blocks": self.passes, "rounds": 1, "seed": 0, **least}
+        for name, minimum in least.items():
+            if not getattr(self, name) >= minimum:  # or NaN
+                problem, remedy = f"{name} is too small", f"at least {minimum}"
+                raise InvalidInputError(problem, value=getattr(self, name), remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ PROGRAM = "nvidia-smi"
 TIMEOUT_S = 20.0  # the first call after a boot without the persistence daemon takes seconds
 MIB = 2.0**20
 GPU_FIELDS = ("index", "uuid", "name", "driver_version", "clocks.max.sm", "mig.mode.current")
-SAMPLE_FIELDS = ("utilization.gpu", "utilization.memory", "memory.used", "power.draw", "clocks.sm")
+SAMPLE_FIELDS = ("utilization.gpu", "utilization.memory", "memory.used", "power.draw")
 PROCESS_FIELDS = ("pid", "process_name", "used_gpu_memory")
 FORMAT = "--format=csv,noheader,nounits"
 MIG_REMEDY = (
@@ -60,13 +60,12 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """The utilisation, memory, power and clock of a GPU at one moment."""
+    """The utilisation, memory and power of a GPU at one moment."""
 
     gpu_util_frac: float
     memory_util_frac: float
     memory_used_bytes: float
     power_w: float
-    sm_clock_mhz: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,28 +135,17 @@ def gpu_processes(gpu_uuid: str) -> tuple[GpuProcess, ...]:
 def sample_gpu(gpu_uuid: str) -> GpuSample:
     """Return the present state of a GPU. Raises UnfitError where the driver does not answer."""
     (row,) = _query(f"--query-gpu={','.join(SAMPLE_FIELDS)}", f"--id={gpu_uuid}")
-    return parse_sample(row)
+    return _sample(row)
 
 
-def sample_command(gpu_uuid: str, period_s: float) -> tuple[str, ...]:
-    """Return the command line that prints a sample of a GPU every period until the command is ended."""
-    query = f"--query-gpu={','.join(SAMPLE_FIELDS)}"
-    return (_program(), query, FORMAT, f"--id={gpu_uuid}", f"--loop-ms={round(period_s * 1e3)}")
-
-
-def parse_sample(row: Sequence[str]) -> GpuSample:
-    """Return the sample in a line that `sample_command` printed."""
-    gpu, memory, used, power, clock = map(_number, row)
+def _sample(row: Sequence[str]) -> GpuSample:
+    gpu, memory, used, power = map(_number, row)
     return GpuSample(
-        gpu_util_frac=gpu / 100,
-        memory_util_frac=memory / 100,
-        memory_used_bytes=used * MIB,
-        power_w=power,
-        sm_clock_mhz=clock,
+        gpu_util_frac=gpu / 100, memory_util_frac=memory / 100, memory_used_bytes=used * MIB, power_w=power
     )
 
 
-def parse_rows(text: str) -> list[list[str]]:
+def _rows(text: str) -> list[list[str]]:
     """Return the rows of CSV output, each cell without the spaces around it."""
     return [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(text)) if row]
 
@@ -185,7 +173,7 @@ def _query(*arguments: str) -> list[list[str]]:
         ) from None
     except (subprocess.TimeoutExpired, OSError) as error:
         raise UnfitError(f"{PROGRAM} does not answer", value=str(error)[:200], remedy="run it by hand") from None
-    return parse_rows(done.stdout)
+    return _rows(done.stdout)
 
 
 def _number(text: str) -> float:
@@ -210,7 +198,8 @@ class GpuSampler:
 
     def __enter__(self) -> Self:
         if self.gpu_uuid:
-            command = sample_command(self.gpu_uuid, PERIOD_S)
+            query, period_ms = f"--query-gpu={','.join(SAMPLE_FIELDS)}", round(PERIOD_S * 1e3)
+            command = (_program(), query, FORMAT, f"--id={self.gpu_uuid}", f"--loop-ms={period_ms}")
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         return self
 
@@ -224,7 +213,7 @@ class GpuSampler:
             self._process.kill()
             text, _ = self._process.communicate()
         complete = text[: text.rfind("\n") + 1]
-        self.samples += [parse_sample(row) for row in parse_rows(complete)]
+        self.samples += [_sample(row) for row in _rows(complete)]
 
 
 def memory_before(gpu_uuid: str) -> float:

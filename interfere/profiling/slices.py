@@ -308,40 +308,17 @@ def block_side(name: str, slices: Sequence[SideSlice], usual_clock_s: float) -> 
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockAnalysis:
-    """The measurements of all jobs in a block, and the reason why they are invalid; empty if they are valid."""
-
-    sides: tuple[BlockSide, ...]
-    steal_frac: float  # of the core that lost most; NaN: no CPU core
-    drift_frac: float  # slowest over fastest clock, less one; NaN: not measured
-    reason: str
-
-    def block(
-        self, request: BlockRequest, *, started_at_s: float, slice_s: float, mode: SharingMode = DEFAULT_MODE
-    ) -> MeasuredBlock:
-        """Return the analysis as the measured block that answers a request."""
-        return MeasuredBlock(
-            pass_index=request.pass_index,
-            attempt=request.attempt,
-            started_at_s=started_at_s,
-            window_s=slice_s,
-            sides=self.sides,
-            steal_frac=self.steal_frac,
-            drift_frac=self.drift_frac,
-            reason=self.reason,
-            mode=mode,
-        )
-
-
 def analyse_block(
+    request: BlockRequest,
     recordings: Sequence[Recording],
     windows: Sequence[Slice],
     *,
+    started_at_s: float,
+    slice_s: float,
     usual_clocks_s: Sequence[float] = (),
     mode: SharingMode = DEFAULT_MODE,
-) -> BlockAnalysis:
-    """Return the slowdowns of a block from the recordings of its jobs.
+) -> MeasuredBlock:
+    """Return the block that answers a request: the slowdowns of its jobs, from their recordings.
 
     `usual_clocks_s` holds the usual seconds of the fixed piece of work on each job's core.
     """
@@ -351,29 +328,37 @@ def analyse_block(
         slices = side_slices(k, recordings, windows, mode)
         sides.append(block_side(recording.name, slices, usual_clocks_s[k]))
     clocks_s = np.array([clocks for window in windows for clocks in window.clocks]).reshape(-1)
-    return BlockAnalysis(
+    return MeasuredBlock(
+        pass_index=request.pass_index,
+        attempt=request.attempt,
+        started_at_s=started_at_s,
+        window_s=slice_s,
         sides=tuple(sides),
-        steal_frac=_steal_frac(sides) if recordings[0].core is not None else NAN,
+        steal_frac=max(steal_frac(side.slices) for side in sides) if recordings[0].core is not None else NAN,
         drift_frac=float(clocks_s.max() / clocks_s.min() - 1) if clocks_s.size else NAN,
         reason=rejection(sides, mode),
+        mode=mode,
     )
 
 
-def failed_analysis(names: Sequence[str], reason: str) -> BlockAnalysis:
-    """Return the analysis of a block that was broken off for a reason, without slowdowns."""
-    return BlockAnalysis(
-        sides=tuple(block_side(name, (), NAN) for name in names), steal_frac=NAN, drift_frac=NAN, reason=reason
+def failed_block(request: BlockRequest, reason: str, *, started_at_s: float, slice_s: float) -> MeasuredBlock:
+    """Return a block that was broken off for a reason, without slowdowns."""
+    return MeasuredBlock(
+        pass_index=request.pass_index,
+        attempt=request.attempt,
+        started_at_s=started_at_s,
+        window_s=slice_s,
+        sides=tuple(block_side(name, (), NAN) for name in request.members),
+        steal_frac=NAN,
+        drift_frac=NAN,
+        reason=reason,
     )
 
 
-def _steal_frac(sides: Sequence[BlockSide]) -> float:
-    """Return the share of the time that third processes took from the job that lost most."""
-    shares = [
-        sum(each.taken_s for each in side.slices) / sum(each.wall_s for each in side.slices)
-        for side in sides
-        if side.slices
-    ]
-    return min(1.0, max(shares, default=0.0))
+def steal_frac(slices: Sequence[SideSlice]) -> float:
+    """Return the share of the time of slices that third processes took from a job; 0 for no slices."""
+    taken_s, wall_s = sum(each.taken_s for each in slices), sum(each.wall_s for each in slices)
+    return min(1.0, taken_s / wall_s) if wall_s else 0.0
 
 
 def rejection(sides: Sequence[BlockSide], mode: SharingMode = DEFAULT_MODE) -> str:

@@ -1,6 +1,6 @@
 """The worker processes of a measurement, each with a workload, and the controller's handles by which it runs them.
 
-`python -P -m interfere.profiling.worker FLAGS_FD PIPE_FD,CORE,YIELDS,RANK,MEETING=NAME...` starts them. It imports the
+`python -P -m interfere.profiling.worker FLAGS_FD SLOT...` starts them, each slot a JSON object. It imports the
 heavy libraries once and forks a child for each workload. A child builds its workload, waits for commands on its pipe,
 and runs steps while its flag in shared memory is set, counting them there. The ranks of a gang are workers that meet
 after each step, and go on only while the flags of all are set. Laws: a worker that does not run uses no CPU; a worker
@@ -8,6 +8,7 @@ whose controller is gone ends by itself (its pipe closes); no code of the user's
 """
 
 import gc
+import json
 import math
 import mmap
 import os
@@ -16,12 +17,12 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from enum import StrEnum
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -63,15 +64,7 @@ class WorkerSlot:
 
     def to_argument(self) -> str:
         """Write the slot as a command-line argument of the process that forks the workers."""
-        return f"{self.pipe_fd},{self.core},{int(self.yields)},{self.rank},{self.meeting}={self.name}"
-
-    @classmethod
-    def from_argument(cls, text: str) -> Self:
-        """Return the slot in a command-line argument that `to_argument` wrote."""
-        place, _, name = text.partition("=")
-        *numbers, meeting = place.split(",", 4)
-        pipe_fd, core, yields, rank = map(int, numbers)
-        return cls(pipe_fd=pipe_fd, core=core, yields=bool(yields), name=name, rank=rank, meeting=meeting)
+        return json.dumps(asdict(self))
 
 
 class SharedState:
@@ -360,7 +353,7 @@ def main(arguments: list[str]) -> NoReturn:
     """Fork a worker for each argument after the first, which describes a `WorkerSlot`, and wait for all of them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the controller's; it closes the pipes
     flags_fd, *texts = arguments
-    slots = [WorkerSlot.from_argument(text) for text in texts]
+    slots = [WorkerSlot(**json.loads(text)) for text in texts]
     # 1. Import what all workers share.
     if any(workloads.needs_torch(name) for name in {slot.name for slot in slots}):
         import torch

@@ -30,7 +30,7 @@ from interfere.profiling import affinity, workloads
 from interfere.profiling.affinity import Layout, choose_layout
 from interfere.profiling.campaign_table import CampaignLabels
 from interfere.profiling.facts import StepFacts
-from interfere.profiling.measurer import MeasuringConfig, check_distinct_pairs, check_minimums
+from interfere.profiling.measurer import MeasuringConfig
 from interfere.profiling.slices import (
     CLOCKS_KEPT,
     MIN_SLICE_STEPS,
@@ -42,14 +42,14 @@ from interfere.profiling.slices import (
     count_slices,
     side_slices,
     slice_plan,
+    steal_frac,
     usual_clock_s,
 )
 from interfere.profiling.trace import Trace, busy_and_idle_durations
 from interfere.profiling.worker import MAX_RUN_S, SharedState, WorkerCommand, WorkerHandle, WorkerSlot, run_loops
 from interfere.records import BlockRequest, JobProfile, KernelStat, MeasuredBlock, SoloMeasurement, WorkloadGroup
-from interfere.records.checks import check
 from interfere.reports.numbers import format_gib
-from interfere.sharing_modes import CPU_MODES, DEFAULT_MODE, set_sharing_mode
+from interfere.sharing_modes import CPU_MODES, DEFAULT_MODE
 
 START_TIMEOUT_S, END_TIMEOUT_S = 180.0, 5.0
 WORKER_BYTES = 150 << 20  # measured: a built-in keeps 20-140 MB of its own; the imports are shared by all
@@ -293,21 +293,26 @@ class WorkloadProfiler:
             )
         ((first_rank, *_),) = self.pool.group_workers((workload,))
         profile = _solo_profile(workload, self.device_type, recording.trace, counted, first_rank.step_facts())
-        taken_s, wall_s = sum(each.taken_s for each in slices), sum(each.wall_s for each in slices)
-        return SoloMeasurement(profile=profile, steal_frac=min(1.0, taken_s / wall_s))
+        return SoloMeasurement(profile=profile, steal_frac=steal_frac(slices))
 
     def measure_block(self, request: BlockRequest) -> MeasuredBlock:
         """Measure one block in slices of random order, over several rounds where the block is long enough."""
-        started_at_s = time.time()
+        started_at_s, mode = time.time(), self.pool.layout.mode
         slice_s = min(SLICE_S, self.block_s / PAIR_ROUND)
         rounds = max(1, round(self.block_s / PAIR_ROUND / (SLICE_S + SLICE_OVERHEAD_S)))
         rng = np.random.default_rng((self.seed, request.pass_index, request.attempt, len(request.earlier)))
         plan = slice_plan(len(request.members), rounds, rng)
         limit_s = LONGEST_BLOCK * self.block_s * len(request.members) / 2
         run = self.pool.run_slices(request.members, plan, slice_s, limit_s)
-        mode = self.pool.layout.mode
-        analysis = analyse_block(run.recordings, run.slices, usual_clocks_s=run.usual_clocks_s, mode=mode)
-        return analysis.block(request, started_at_s=started_at_s, slice_s=slice_s, mode=mode)
+        return analyse_block(
+            request,
+            run.recordings,
+            run.slices,
+            started_at_s=started_at_s,
+            slice_s=slice_s,
+            usual_clocks_s=run.usual_clocks_s,
+            mode=mode,
+        )
 
 
 def _solo_profile(
@@ -354,12 +359,8 @@ class WorkloadConfig(MeasuringConfig):
     campaign: str = "campaign"
 
     def __post_init__(self) -> None:
-        check(set_sharing_mode(self))
         workloads.check_names(self.workloads)
-        known = set(self.workloads)
-        if unlisted := sorted({name for members in (*(self.pairs or ()), *self.groups) for name in members} - known):
-            raise InvalidInputError("a pair names a workload that is not listed", value=unlisted, remedy="add it")
-        check_distinct_pairs(self.pairs or (), self.mode)
+        self.check_settings(block_s=0.4, solo_s=0.4)
         if self.mode not in CPU_MODES:
             remedy = f"one of {', '.join(CPU_MODES)}"
             raise InvalidInputError("this mode is not measured on CPU cores", value=self.mode, remedy=remedy)
@@ -378,15 +379,6 @@ class WorkloadConfig(MeasuringConfig):
                 value=self.mode,
                 remedy="measure pairs in this mode",
             )
-        check_minimums(
-            ("passes", self.passes, 1),
-            ("max_blocks", self.max_blocks, self.passes),
-            ("rounds", self.rounds, 1),
-            ("block_s", self.block_s, 0.4),
-            ("solo_s", self.solo_s, 0.4),
-            ("seed", self.seed, 0),
-            ("workloads", len(self.workloads), 1),
-        )
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -259,9 +259,9 @@ def test_a_folder_of_another_campaign_is_refused_before_anything_runs(tmp_path: 
     ("changes", "error", "said"),
     [
         ({"workloads": ("gemn",)}, NotFoundError, "gemn"),
-        ({"workloads": ()}, InvalidInputError, "workloads is too small"),
+        ({"workloads": ()}, InvalidInputError, "no job is named"),
         ({"workloads": ("gemm", "gemm")}, InvalidInputError, "twice"),
-        ({"pairs": (("gemm", BUSY),)}, InvalidInputError, "not listed"),
+        ({"pairs": (("gemm", BUSY),)}, NotFoundError, "not listed: gemm"),
         ({"pairs": ((WAITING, BUSY), (BUSY, WAITING))}, InvalidInputError, "listed twice"),
         ({"passes": 0}, InvalidInputError, "passes is too small"),
         ({"passes": 3}, InvalidInputError, "max_blocks is too small"),
@@ -269,7 +269,7 @@ def test_a_folder_of_another_campaign_is_refused_before_anything_runs(tmp_path: 
         ({"seed": -1}, InvalidInputError, "seed is too small"),
         ({"mode": "mps"}, InvalidInputError, "not measured on CPU cores"),
         ({"mode": "priority", "groups": ((BUSY, BUSY, BUSY),)}, InvalidInputError, "in mode timeslice alone"),
-        ({"groups": (("gemm", BUSY, BUSY),)}, InvalidInputError, "not listed"),
+        ({"groups": (("gemm", BUSY, BUSY),)}, NotFoundError, "not listed: gemm"),
     ],
 )
 def test_a_bad_configuration_is_refused_at_once(

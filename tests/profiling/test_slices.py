@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 from interfere.profiling.schedule import block_estimates, log_half_width, mean_slowdown
 from interfere.profiling.slices import (
     CLOCKS_KEPT,
-    BlockAnalysis,
     Recording,
     Slice,
     analyse_block,
@@ -44,9 +44,14 @@ def second_job(shared_step_s: float, *, cpu_frac: float = 0.5, until_s: float = 
     return joined(steady(1.0, 2.0, **shared), steady(2.0, 3.0, step_s=0.01), steady(3.0, until_s, **shared))
 
 
-def analyse(first: Trace, second: Trace, mode: SharingMode = DEFAULT_MODE) -> BlockAnalysis:
+def measured_block(recordings: Sequence[Recording], windows: Sequence[Slice], **options: Any) -> MeasuredBlock:
+    request = BlockRequest(members=tuple(each.name for each in recordings), pass_index=options.pop("pass_index", 0))
+    return analyse_block(request, recordings, windows, started_at_s=0.0, slice_s=SLICE_S, **options)
+
+
+def analyse(first: Trace, second: Trace, mode: SharingMode = DEFAULT_MODE) -> MeasuredBlock:
     recordings = [Recording(name=name, trace=trace, core=0) for name, trace in (("a", first), ("b", second))]
-    return analyse_block(recordings, WINDOWS, mode=mode)
+    return measured_block(recordings, WINDOWS, mode=mode)
 
 
 def test_slowdowns_of_a_known_block() -> None:
@@ -108,7 +113,7 @@ def test_a_block_of_three_gives_three_slowdowns() -> None:
         ]
         traces.append(joined(*runs))
     recordings = [Recording(name=name, trace=trace, core=0) for name, trace in zip("abc", traces, strict=True)]
-    result = analyse_block(recordings, windows)
+    result = measured_block(recordings, windows)
     assert [s.slowdown for s in result.sides] == pytest.approx([3.0, 4.0, 5.0])
     assert result.reason == ""
 
@@ -180,15 +185,15 @@ class SimulatedCore:
             before_s, after_s = self.spin_s(), before_s
             windows.append(Slice(running=running, start_s=start_s, end_s=end_s, clocks=((after_s, before_s),) * 2))
         usual_s = usual_clock_s(self.clocks_s[-CLOCKS_KEPT:])
-        analysis = analyse_block(
+        return measured_block(
             [
                 Recording(name=name, trace=joined(*runs), core=k)
                 for k, (name, runs) in enumerate(zip(names, traces, strict=True))
             ],
             windows,
             usual_clocks_s=(usual_s, usual_s),
+            pass_index=pass_index,
         )
-        return analysis.block(BlockRequest(members=names, pass_index=pass_index), started_at_s=0.0, slice_s=SLICE_S)
 
 
 def measured_slowdowns(clock: Clock) -> dict[tuple[int, int, int], tuple[float, float]]:
@@ -252,7 +257,7 @@ def test_a_slice_in_which_a_burst_lay_between_two_spins_is_dropped() -> None:
         Recording(name="a", trace=joined(*runs, *beside), core=0),
         Recording(name="b", trace=joined(*beside, steady(6.0, 7.0, step_s=0.01)), core=0),
     ]
-    side = analyse_block(recordings, windows).sides[0]
+    side = measured_block(recordings, windows).sides[0]
     assert side.slowdown == pytest.approx(2.0)
     assert (len(side.slices), side.slices_counted) == (6, 5)
 
@@ -286,11 +291,11 @@ def test_sampled_commands_give_both_slowdowns_and_what_others_took() -> None:
     first = recorded_run("one", 0.0, 13.0, step_s=0.05, shared_step_s=0.075, busy=0.5, core_busy=1.0)
     second = recorded_run("other", 6.0, 19.0, step_s=0.02, shared_step_s=0.05, busy=0.5, core_busy=1.0)
     unpinned = [Recording(name=run.name, trace=run.trace, core=None, samples=run.samples) for run in (first, second)]
-    analysis = analyse_block(unpinned, command_slices())
+    analysis = measured_block(unpinned, command_slices())
     assert analysis.reason == ""
     assert [side.slowdown for side in analysis.sides] == pytest.approx([1.5, 2.5], rel=0.01)
     assert math.isnan(analysis.steal_frac)
-    pinned = analyse_block([first, second], command_slices())
+    pinned = measured_block([first, second], command_slices())
     taken = [(each.alone, each.taken_s / each.wall_s) for each in pinned.sides[0].slices]
     assert [share for alone, share in taken if alone] == pytest.approx([0.5] * 8, abs=0.01)
     assert [share for alone, share in taken if not alone] == pytest.approx([0.0] * 8, abs=0.01), "0.5 + 0.5 of the core"

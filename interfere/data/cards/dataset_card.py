@@ -1,23 +1,16 @@
 """The dataset card of a table: what was measured, where and how, how far to trust it, and what it may be used for.
 
-Two documents of one table: the card that lies beside its files, and the page, which adds a section of each domain, the
-jobs alone, where the rows come from, and a glossary. Law 1: names are shown as text, whatever they hold. Law 2: equal
-tables give equal documents, whatever the order of their rows.
+Two documents of one table: the card that lies beside its files, and the page, which adds to its parts a section of each
+domain, more of the jobs alone, the reasons of rows that are not ok, and a glossary. Law 1: names are shown as text,
+whatever they hold. Law 2: equal tables give equal documents, whatever the order of their rows.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 
-from interfere.data.cards.domain_section import MAX_SHOWN, PLAIN_NUMBER, domain_section, domain_title
-from interfere.data.cards.domain_summary import (
-    DomainSummary,
-    count_censored,
-    count_reasons,
-    domain_summaries,
-    with_sorted_rows,
-)
-from interfere.data.parquet import SCHEMA_VERSION
+from interfere.data.cards.domain_section import MAX_SHOWN, domain_section
+from interfere.data.cards.domain_summary import count_reasons, domain_summaries, with_sorted_rows
 from interfere.data.quality import (
     MIN_ICC,
     MIN_LOSS,
@@ -31,7 +24,7 @@ from interfere.data.quality import (
 )
 from interfere.data.tables import Table
 from interfere.devices import CPU_CORE
-from interfere.records import GroupMeasurement, PairMeasurement, PairStatus
+from interfere.records import GroupMeasurement, PairMeasurement
 from interfere.records.checks import METRICS
 from interfere.records.measurements import GANG_SUFFIX
 from interfere.reports import document as doc
@@ -119,17 +112,46 @@ def dataset_card(table: Table, *, command: str = "", note: str = "", protocol: S
     `command` is the command line that measures the table again, `note` a remark on how the measurement went, and
     `protocol` the paragraphs that say how it was measured: those of this version where it is empty.
     """
+    sources = _sources(table)
+    measured_here = set(sources) <= set(PROTOCOL_BY_SOURCE)
+    uses = tuple(use.text() for use in intended_uses(table))
+    legend = (
+        "ICC(1,1) tells how well two single blocks of a pair agree in log slowdown; 1 is perfect, and training refuses "
+        f"a table below {MIN_ICC}. The additive fit explains log slowdown by an effect of the victim and one of the "
+        "neighbour; R² is the share of the variance that it explains. Stolen is the share of a core that third "
+        "processes took. Median, p90 and max are of the slowdowns of all rows; above 2 × is the share of these rows."
+    )
+    licence = "CC BY 4.0, the interfere contributors." if measured_here else "that of its publisher."
+    return Document(
+        ("Table ", Code(table.name)),
+        (
+            Items((*_facts(table), *((f"{REMARK}{note}",) if note else ()))),
+            *device_notes(table),
+            Section("Quality", quality_tables(table)),
+            *group_quality_section(table),
+            Sentence(legend),
+            Section("What it may be used for", (Items(uses),)),
+            Section("What it does not tell", (Items(_out_of_scope(table)),)),
+            Section(PROTOCOL, tuple(Sentence(with_code(text)) for text in protocol or _protocols(table, sources))),
+            Section("Jobs", (table_of("Jobs", JOB_COLUMNS, table.jobs),)),
+            Section("Files", (_files(table, measured_here=measured_here),)),
+            *((Sentence((MEASURE_AGAIN, Code(command))),) if command else ()),
+            Section("Licence and citation", (Sentence(f"Licence: {licence}"), _citation(table, ours=measured_here))),
+        ),
+    )
+
+
+def _facts(table: Table) -> tuple[Words, ...]:
+    """Return lines on what was measured: device types, machine and date, numbers of rows, and how far repeats agree."""
     rows = table.measurements
     device_types = sorted({row.device_type for row in rows} | {job.device_type for job in table.jobs})
     modes = ", ".join(sorted({row.mode for row in rows}))
-    sources = sorted({row.source for row in rows} | {job.source for job in table.jobs})
-    measured_here = set(sources) <= set(PROTOCOL_BY_SOURCE)
     block_counts = [len(pair.passes) for pair in table.ok_pairs if pair.victim != pair.neighbour]
     blocks_per_row = _range_text((min(block_counts), max(block_counts))) if block_counts else "no"
     statuses = ", ".join(f"{name} {count}" for name, count in table_quality(table).rows_by_status)
-    facts = (
+    return (
         f"device type: {', '.join(device_types)}; sharing mode: {modes}",
-        *_machine_lines(table, sources),
+        *_machine_lines(table),
         f"{len(table.jobs)} jobs, {len(table.pairs)} ordered pairs, {blocks_per_row} blocks a row",
         *group_counts(table),
         f"rows by status: {statuses}",
@@ -139,43 +161,11 @@ def dataset_card(table: Table, *, command: str = "", note: str = "", protocol: S
             for each in repeatabilities(table)
         ),
         *map(_excess_text, gang_excesses(table)),
-        *((f"{REMARK}{note}",) if note else ()),
     )
-    uses = tuple(use.text() for use in intended_uses(table))
-    legend = (
-        "ICC(1,1) tells how well two single blocks of a pair agree in log slowdown; 1 is perfect, and training refuses "
-        f"a table below {MIN_ICC}. The additive fit explains log slowdown by an effect of the victim and one of the "
-        "neighbour; R² is the share of the variance that it explains. Stolen is the share of a core that third "
-        "processes took. Median, p90 and max are of the slowdowns of all rows; above 2 × is the share of these rows."
-    )
-    jobs = table_of(
-        "Jobs",
-        (
-            Column("workload", of="workload"),
-            Column("step alone", DURATION, of="step_time_s"),
-            Column("sd between windows", SHARE, of=lambda job: job.step_time_sd_s / job.step_time_s),
-            Column("busy", percent(), of="busy_frac"),
-        ),
-        table.jobs,
-    )
-    licence = "CC BY 4.0, the interfere contributors." if measured_here else "that of its publisher."
-    return Document(
-        ("Table ", Code(table.name)),
-        (
-            Items(facts),
-            *device_notes(table),
-            Section("Quality", quality_tables(table)),
-            *group_quality_section(table),
-            Sentence(legend),
-            Section("What it may be used for", (Items(uses),)),
-            Section("What it does not tell", (Items(_out_of_scope(table)),)),
-            Section(PROTOCOL, tuple(Sentence(with_code(text)) for text in protocol or _protocols(table, sources))),
-            Section("Jobs", (jobs,)),
-            Section("Files", (_files(table, measured_here=measured_here),)),
-            *((Sentence((MEASURE_AGAIN, Code(command))),) if command else ()),
-            Section("Licence and citation", (Sentence(f"Licence: {licence}"), _citation(table, ours=measured_here))),
-        ),
-    )
+
+
+def _sources(table: Table) -> list[str]:
+    return sorted({row.source for row in table.measurements} | {job.source for job in table.jobs})
 
 
 def _out_of_scope(table: Table) -> tuple[str, ...]:
@@ -285,7 +275,7 @@ def _files(table: Table, *, measured_here: bool) -> Sentence:
     return Sentence(with_code(f"{words}. Times in seconds, sizes in bytes."))
 
 
-def _machine_lines(table: Table, sources: Sequence[str]) -> list[Words]:
+def _machine_lines(table: Table) -> list[Words]:
     """Return lines that name the machine and the date of the pair measurements.
 
     Where group measurements are of another machine or date, a further line names those.
@@ -294,7 +284,7 @@ def _machine_lines(table: Table, sources: Sequence[str]) -> list[Words]:
         _names((row.device_name for row in table.pairs or table.groups), "; ") or "unknown",
         _day_of(table),
     )
-    lines: list[Words] = [f"machine: {pairs_on}", f"measured: {pairs_day}; source: {', '.join(sources)}"]
+    lines: list[Words] = [f"machine: {pairs_on}", f"measured: {pairs_day}; source: {', '.join(_sources(table))}"]
     groups_on, groups_day = _names((row.device_name for row in table.groups), "; ") or "unknown", _day(table.groups)
     if table.pairs and table.groups and (groups_on, groups_day) != (pairs_on, pairs_day):
         lines.append(f"groups: on {groups_on}, measured {groups_day}")
@@ -342,8 +332,16 @@ HOW_TO_READ = (
     ("unstable", "measured, but refused by a check of the measurement: kept with its reason, never imputed."),
     ("infeasible", "the two jobs cannot share the device at all."),
 )
+JOB_COLUMNS = (
+    Column("workload", of="workload"),
+    Column("step alone", DURATION, of="step_time_s"),
+    Column("sd between windows", SHARE, of=lambda job: job.step_time_sd_s / job.step_time_s),
+    Column("busy", percent(), of="busy_frac"),
+)
 # Facts that few tables have: a column appears where any job has one.
 OPTIONAL_COLUMNS: tuple[tuple[str, str, NumberFormat], ...] = (
+    ("peak memory", "memory_peak_bytes", BYTES),
+    ("working set", "memory_working_set_bytes", BYTES),
     ("static peak", "static_memory_peak_bytes", BYTES),
     ("static step", "static_step_time_s", DURATION),
     ("GPU busy", "gpu_util_frac", percent()),
@@ -363,9 +361,9 @@ def table_document(table: Table, *, sha256: str = "", notes: str = "") -> Docume
     """
     table = with_sorted_rows(table)
     domains = domain_summaries(table)
-    parts: list[Part] = [Sentence(_summary(table), tone=Tone.LEAD), *device_notes(table)]
+    parts: list[Part] = [Items(_facts(table)), *device_notes(table)]
     if len(domains) > 1:
-        parts.append(_overview(domains))
+        parts.append(Section("Quality", quality_tables(table)))
     parts += [domain_section(domain, f"domain-{k}") for k, domain in enumerate(domains)]
     if not domains and not table.groups:
         parts.append(Sentence("The table holds profiles alone.", lead="No pairs.", tone=Tone.BAD))
@@ -376,39 +374,6 @@ def table_document(table: Table, *, sha256: str = "", notes: str = "") -> Docume
         Section("How to read this page", (doc.Terms(HOW_TO_READ),), anchor="how"),
     ]
     return Document(table.name or "table", tuple(parts))
-
-
-def _summary(table: Table) -> str:
-    rows = table.measurements
-    devices = sorted({job.device_type for job in table.jobs} | {row.device_type for row in rows})
-    modes = sorted({row.mode for row in rows})
-    on = f" on {', '.join(devices)}" if devices else ""
-    shared = f", shared by {', '.join(modes)}" if modes else ""
-    pairs = count_noun(len(table.pairs), "ordered pair")
-    groups = len({(row.members, row.device_type, row.mode, row.metric) for row in table.groups})
-    grouped = f" and {count_noun(groups, 'group')} of three and more" if groups else ""
-    jobs = count_noun(len({j.workload for j in table.jobs}), "job")
-    return f"{jobs}{on}{shared}: {pairs}{grouped}, measured {_dates(table)}."
-
-
-def _overview(domains: Sequence[DomainSummary]) -> doc.Table:
-    """Return a table with one row per domain, each linked to the domain's section."""
-    anchors = {id(domain): f"domain-{k}" for k, domain in enumerate(domains)}
-    columns = (
-        Column("domain", of=lambda domain: doc.Link(domain_title(domain), anchors[id(domain)])),
-        Column("jobs", COUNT, of=lambda domain: len(domain.names)),
-        *map(_status_column, PairStatus),
-        Column("not measured", COUNT, of="missing"),
-        *(Column(name, TIMES, of=f"quality.slowdown_{name}") for name in ("median", "p90", "max")),
-        Column("ICC", PLAIN_NUMBER, of="quality.icc"),
-        Column("additive R²", PLAIN_NUMBER, of="quality.additive_r2"),
-    )
-    return table_of("Domains", columns, domains)
-
-
-def _status_column(status: PairStatus) -> Column:
-    """Return the column with the number of a domain's rows of a status."""
-    return Column(status.value, COUNT, of=lambda domain: domain.quality.count(status))
 
 
 def _groups(table: Table) -> list[Section]:
@@ -434,7 +399,7 @@ def _groups(table: Table) -> list[Section]:
     )
     note = Sentence("Rows: one of each victim of each group. Company: the other jobs of its group.", tone=Tone.NOTE)
     sizes, title = group_quality_section(table)[0].parts, "Victims, the most slowed first"
-    parts = (Items(tuple(group_counts(table))), *sizes, Section(title, (note, victims)))
+    parts = (*sizes, Section(title, (note, victims)))
     return [Section("Groups of three and more", parts, anchor="groups")]
 
 
@@ -453,64 +418,24 @@ def _profiles(table: Table) -> Part:
         for name, field, form in OPTIONAL_COLUMNS
         if any(math.isfinite(getattr(job, field)) for job in table.jobs)
     ]
-    has_family = any(job.family for job in table.jobs)
-    return table_of(
-        "Profiles of jobs alone",
-        (
-            Column("workload", of="workload"),
-            Column("device", of="device_type"),
-            Column("step", DURATION, of="step_time_s"),
-            Column("sd", percent(1), of=lambda job: job.step_time_sd_s / job.step_time_s),
-            Column("busy", percent(), of="busy_frac"),
-            Column("peak memory", BYTES, of="memory_peak_bytes"),
-            Column("working set", BYTES, of="memory_working_set_bytes"),
-            *optional,
-            *([Column("family", of=lambda job: job.family or DASH)] if has_family else []),
-            Column("source", of="source"),
-        ),
-        table.jobs,
-    )
+    family = [Column("family", of=lambda job: job.family or DASH)] if any(job.family for job in table.jobs) else []
+    columns = (*JOB_COLUMNS, Column("device", of="device_type"), *optional, *family, Column("source", of="source"))
+    return table_of("Profiles of jobs alone", columns, table.jobs)
 
 
 def _provenance(table: Table, sha256: str, notes: str) -> tuple[Part, ...]:
-    """Return where a table is from: sources, machines and dates, rows by status and reason, and its dataset card."""
-    rows, censored = table.measurements, count_censored(table)
+    """Return the checksum of a table, its rows by status and reason, and its dataset card."""
+    censored = sum("censored" in pair.reason.lower() for pair in table.ok_pairs)
     beyond = f"{count_noun(censored, 'row')}: the true slowdown lies beyond the one given" if censored else "no row"
-    facts = (
-        ("table", table.name),
-        ("sha256 of its files", sha256),
-        ("schema version", str(SCHEMA_VERSION)),
-        ("source of the pairs and groups", _names(row.source for row in rows)),
-        ("source of the profiles", _names(job.source for job in table.jobs)),
-        ("campaign", _names(row.campaign for row in rows)),
-        ("machine", _names(row.device_name for row in rows)),
-        ("metric", _names(row.metric for row in rows)),
-        ("measured", _dates(table)),
-        ("censored", beyond),
-    )
-    reasons = count_reasons(table)
-    parts: list[Part] = [doc.Terms(facts)]
-    if reasons:
-        columns = (
-            Column("status", of="status.value"),
-            Column("rows", COUNT, of="rows"),
-            Column("reason given (the first of its kind)", of=lambda each: each.reason or DASH),
-        )
-        grid = table_of("Rows by status and reason", columns, reasons)
+    parts: list[Part] = [doc.Terms((("sha256 of its files", sha256), ("censored", beyond)))]
+    if reasons := count_reasons(table):
+        columns = (Column("status"), Column("rows", COUNT), Column("reason given (the first of its kind)"))
+        grid = doc.Table(title="Rows by status and reason", columns=columns, rows=reasons)
         parts.append(Section("Rows by status", (grid,)))
     if notes:
         parts.append(doc.Folded("The card written with the table", (doc.Verbatim(text=notes),)))
     return tuple(parts)
 
 
-def _names(values: Iterable[str], between: str = ", ") -> str:
+def _names(values: Iterable[str], between: str) -> str:
     return between.join(sorted({value for value in values if value}))
-
-
-def _dates(table: Table) -> str:
-    """Return the first and the last day of the measurements in UTC, in words."""
-    times_s = [row.measured_at_s for row in table.measurements if math.isfinite(row.measured_at_s)]
-    if not times_s:
-        return "at an unknown time"
-    first, last = format_date(min(times_s)), format_date(max(times_s))
-    return first if first == last else f"{first} to {last}"

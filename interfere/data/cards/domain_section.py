@@ -36,14 +36,6 @@ MAX_OUTLIERS = 10
 MAX_SHOWN = 12  # rows of long tables that are shown unfolded
 NOISE_UNITS = fixed(1, sign=True)
 PLAIN_NUMBER = fixed(2)
-GIB = fixed(1, "GiB", quantity="bytes", scale=2.0**-30)
-
-
-def domain_title(domain: DomainSummary) -> str:
-    """Return the title of a domain: device type, sharing mode, and the metric unless it is the mean step time."""
-    metric = () if domain.metric == "step_time_mean" else (domain.metric,)
-    role = (f"{domain.important} important",) if domain.important else ()
-    return " · ".join((domain.device_type, domain.mode, *metric, *role))
 
 
 def domain_section(domain: DomainSummary, anchor: str) -> Section:
@@ -55,7 +47,7 @@ def domain_section(domain: DomainSummary, anchor: str) -> Section:
     )
     measured = (_effects(domain), _intervals(domain), _outliers(domain)) if domain.table.ok_pairs else ()
     parts = (_verdict(domain), _key_figures(domain), note, slowdown_map(domain), *measured, _feasibility(domain))
-    return Section(domain_title(domain), parts, anchor=anchor)
+    return Section(domain.title, parts, anchor=anchor)
 
 
 def _verdict(domain: DomainSummary) -> Sentence:
@@ -233,7 +225,6 @@ def _feasibility(domain: DomainSummary) -> Section:
         )
     if memory.sums and math.isnan(capacity_bytes):
         lines.append(f"The capacity of {domain.device_type} is not known.")
-        parts += [_memory_plot(memory)] if infeasible else []
     elif memory.sums:
         lines.append(
             f"By the sum of the peaks of {count_noun(len(memory.sums), 'unordered pair')} against "
@@ -243,27 +234,8 @@ def _feasibility(domain: DomainSummary) -> Section:
             f"{memory.count(fits=True, feasible=False)} fit yet could not, "
             f"{memory.count(fits=False, feasible=True)} do not fit yet could."
         )
-        parts += [_memory_plot(memory), *_misfits(memory)]
+        parts += _misfits(memory)
     return Section("Feasibility", (Sentence(" ".join(lines), tone=Tone.NOTE), *parts))
-
-
-def _memory_plot(memory: MemorySummary) -> doc.RowPlot:
-    """Return a plot of the summed peak memory of each pair: a row of feasible pairs, and one of infeasible pairs."""
-    capacity = memory.capacity_bytes
-    lines = ((capacity, f"capacity {format_bytes(capacity)}"),) if math.isfinite(capacity) else ()
-
-    def row(label: str, *, feasible: bool) -> doc.PlotRow:
-        sums = [pair for pair in memory.sums if (pair.status is not PairStatus.INFEASIBLE) is feasible]
-        text = "{0.first} with {0.second}: {1} together, {0.status.value}"
-        marks = tuple(Estimate(pair.bytes, label=text.format(pair, format_bytes(pair.bytes))) for pair in sums)
-        return doc.PlotRow(label=label, values=(marks,))
-
-    return doc.RowPlot(
-        title="Sums of the peak memory of each pair against the capacity",
-        axis=doc.Axis(title="peak memory of both jobs (GiB)", form=GIB, lines=lines),
-        series=(doc.Series(name="pair", mark=doc.Mark.TICK, colour=doc.Colour.INK),),
-        rows=(row("could share", feasible=True), row("could not", feasible=False)),
-    )
 
 
 def _misfits(memory: MemorySummary) -> list[doc.Table]:

@@ -23,7 +23,7 @@ from interfere.data.quality import (
 from interfere.data.tables import Table
 from interfere.devices import find_device_type
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
-from interfere.sharing_modes import SharingMode
+from interfere.reports.numbers import DASH
 
 MAD_TO_SD = 1.4826  # standard deviation over median absolute deviation of a normal distribution: 1 / Φ⁻¹(3/4)
 FAR_UNITS = 3.0  # noise units beyond which a row counts as far from the fit: 0.3 % of the rows of a normal distribution
@@ -42,10 +42,8 @@ class Outlier:
 class DomainSummary:
     """The rows of a domain: one device type, sharing mode and metric, within which slowdowns can be compared."""
 
+    title: str
     device_type: str
-    mode: SharingMode
-    metric: str
-    important: str  # "victim" or "neighbour" in mode priority
     table: Table  # the rows and profiles of this domain only
     quality: TableQuality
     fit: AdditiveFit
@@ -74,18 +72,16 @@ class DomainSummary:
 
 def domain_summaries(table: Table) -> tuple[DomainSummary, ...]:
     """Return a summary of each domain of a table, ordered by device type, sharing mode and metric."""
-    return tuple(_domain_summary(domain_table) for _, domain_table in domain_tables(table))
+    return tuple(_domain_summary(title, domain_table) for title, domain_table in domain_tables(table))
 
 
-def _domain_summary(domain_table: Table) -> DomainSummary:
+def _domain_summary(title: str, domain_table: Table) -> DomainSummary:
     pairs = domain_table.pairs
     fit = fit_table(domain_table)
     noise_sd, from_replicates = _noise_sd(domain_table, fit)
     return DomainSummary(
+        title=title,
         device_type=pairs[0].device_type,
-        mode=pairs[0].mode,
-        metric=pairs[0].metric,
-        important=pairs[0].important,
         table=domain_table,
         quality=table_quality(domain_table),
         fit=fit,
@@ -185,31 +181,19 @@ def memory_summary(domain: DomainSummary) -> MemorySummary:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReasonCount:
-    """The number of rows of one status whose reasons are equal but for the numbers in them."""
+def count_reasons(table: Table) -> tuple[tuple[str, int, str], ...]:
+    """Return status, number of rows and the first reason of rows whose reasons are equal but for the numbers in them.
 
-    status: PairStatus
-    reason: str  # of the first such row
-    rows: int
-
-
-def count_reasons(table: Table) -> tuple[ReasonCount, ...]:
-    """Count the rows of a table by status and reason, the most frequent reason of each status first."""
+    The most frequent reason of each status comes first; the reason of rows without any is a dash.
+    """
     first_reason: dict[tuple[PairStatus, str], str] = {}
     counts: Counter[tuple[PairStatus, str]] = Counter()
     for row in with_sorted_rows(table).measurements:
         key = (row.status, "".join("0" if c.isdigit() else c for c in row.reason))
-        first_reason.setdefault(key, row.reason)
+        first_reason.setdefault(key, row.reason or DASH)
         counts[key] += 1
     ranked = sorted(counts.items(), key=lambda item: (list(PairStatus).index(item[0][0]), -item[1], item[0][1]))
-    return tuple(ReasonCount(status=key[0], reason=first_reason[key], rows=rows) for key, rows in ranked)
-
-
-def count_censored(table: Table) -> int:
-    """Count the valid rows that are marked as censored in their reason, so that the true slowdown lies beyond the
-    stated one."""
-    return sum("censored" in pair.reason.lower() for pair in table.ok_pairs)
+    return tuple((key[0].value, rows, first_reason[key]) for key, rows in ranked)
 
 
 def with_sorted_rows(table: Table) -> Table:

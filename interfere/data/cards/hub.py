@@ -23,7 +23,7 @@ from interfere.data.cards.dataset_card import (
 )
 from interfere.data.tables import GROUPS_FILE, JOBS_FILE, PAIRS_FILE, Table, read_table
 from interfere.errors import ModelError, UnfitError
-from interfere.file_writing import write_atomically
+from interfere.file_writing import write_text
 from interfere.records import NAN
 from interfere.reports.document import Document
 from interfere.reports.numbers import format_date
@@ -89,9 +89,8 @@ def write_hub_files(table_folder: Path, out: Path) -> list[Path]:
         "README.md": dataset_readme(table_folder),
         "croissant.json": json.dumps(croissant(table_folder), indent=2, ensure_ascii=False) + "\n",
     }
-    out.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
-        write_atomically(out / name, lambda temporary, text=text: Path(temporary).write_text(text, encoding="utf-8"))
+        write_text(out / name, text)
     return [out / name for name in texts]
 
 
@@ -166,7 +165,7 @@ def _croissant_field(path: Path, column: "pa.Field") -> dict[str, Any] | None:
 def write_card(folder: Path, table: Table, *, command: str = "", note: str = "") -> Path:
     """Write the dataset card `card.md` into a table's folder, and return the path of the card."""
     text = _card_text(folder, table, dataset_card(table, command=command, note=note))
-    write_atomically(folder / CARD_FILE, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
+    write_text(folder / CARD_FILE, text)
     return folder / CARD_FILE
 
 
@@ -200,8 +199,7 @@ def rewrite_card(folder: Path) -> Path:
     if not _is_ours(read_table(folder)):
         remedy = "import the table again: the import writes its card"
         raise UnfitError("the card of an imported table cannot be computed from its rows", value=folder, remedy=remedy)
-    text = dataset_readme(folder)
-    write_atomically(folder / CARD_FILE, lambda temporary: Path(temporary).write_text(text, encoding="utf-8"))
+    write_text(folder / CARD_FILE, dataset_readme(folder))
     return folder / CARD_FILE
 
 

@@ -9,7 +9,7 @@ group: both become rows of the table.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from interfere.data.importers.import_result import ImportResult, Notice, SourceFile, dropped, flagged
 from interfere.data.importers.strict_reading import CsvRow, read_csv
@@ -31,21 +31,51 @@ FORMAT_NOTES = (
 )
 
 
-@dataclass(slots=True, kw_only=True)
-class _Configuration:
-    """A model at a batch size on a MIG instance, and its rows in the file of the model."""
+class Configuration(NamedTuple):
+    """Copies of a model that share one slice, each with requests of one batch size."""
+
+    slice_size: int  # compute units, of 7
+    batch: int
+    copies: int
+
+
+def read_model(path: Path) -> tuple[SourceFile, dict[Configuration, tuple[CsvRow, float]]]:
+    """Return the file of a model, and the row and the throughput of one copy, in requests/s, of each configuration.
+
+    Raises TableError, which names file, row and column.
+    """
+    file = read_csv(path, COLUMNS, final_line_end=False)
+    found: dict[Configuration, tuple[CsvRow, float]] = {}
+    for row in file.rows:
+        size = row.integer("Mig instance", low=1)
+        if size not in COMPUTE_SLICES:
+            row.fail("Mig instance", "no size of a MIG instance", f"one of {', '.join(map(str, COMPUTE_SLICES))}")
+        key = Configuration(size, row.integer("Batch size", low=1), row.integer("Workload Number", low=1))
+        if key in found:
+            problem = f"the same configuration as row {found[key][0].row_number}"
+            row.fail("Workload Number", problem, "keep one row")
+        found[key] = row, row.number("Throughput", low=0.0)
+    return file.source, found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Copies:
+    """A model at a batch size on a MIG instance: row and throughput of one copy by number of copies."""
 
     source: SourceFile
     family: str
     batch_size: int
     device_type: str
-    rows: dict[int, CsvRow] = field(default_factory=dict)  # by number of copies
-    throughputs: dict[int, float] = field(default_factory=dict)  # requests/s of one copy, by number of copies
+    rows: dict[int, tuple[CsvRow, float]] = field(default_factory=dict)
 
     @property
     def workload(self) -> str:
         """The name of the workload: the model at this batch size."""
         return f"{self.family} inference bs{self.batch_size}"
+
+    def throughput(self, copies: int) -> float:
+        """Return the throughput of one of so many copies in requests/s; 0 where it was not measured."""
+        return self.rows[copies][1] if copies in self.rows else 0.0
 
 
 def import_parvagpu(path: Path) -> ImportResult:
@@ -53,34 +83,36 @@ def import_parvagpu(path: Path) -> ImportResult:
     files = sorted(path.glob("*.csv")) if path.is_dir() else [path]
     if not files:
         raise TableError("no CSV file in the folder", value=path, remedy="give the folder with the files of the models")
-    sheets = [read_csv(file, COLUMNS, final_line_end=False) for file in files]
-    found: dict[tuple[str, int, int], _Configuration] = {}
-    for sheet in sheets:
-        for row in sheet.rows:
-            _add_row(row, sheet.source, found)
-    alone = [each for each in found.values() if each.throughputs.get(1, 0.0) > 0]
+    sources: list[SourceFile] = []
+    found: dict[tuple[str, int, int], _Copies] = {}
+    for file in files:
+        source, rows = read_model(file)
+        sources.append(source)
+        for (size, batch, copies), row in rows.items():
+            name = mig_slice_name(GPU, size)
+            new = _Copies(source=source, family=file.stem, batch_size=batch, device_type=name)
+            found.setdefault((file.stem, batch, size), new).rows[copies] = row
+    alone = [each for each in found.values() if each.throughput(1) > 0]
     jobs = [
         JobProfile(
             workload=each.workload,
             device_type=each.device_type,
-            step_time_s=each.batch_size / each.throughputs[1],
+            step_time_s=each.batch_size / each.throughput(1),
             source="parvagpu",
             family=each.family,
         )
         for each in alone
     ]
-    pairs = [
-        PairMeasurement(neighbour=each.workload, **_shared_columns(each, 2)) for each in alone if 2 in each.throughputs
-    ]
+    pairs = [PairMeasurement(neighbour=each.workload, **_shared_columns(each, 2)) for each in alone if 2 in each.rows]
     groups = [
         GroupMeasurement(company=(each.workload,) * (copies - 1), **_shared_columns(each, copies))
         for each in alone
-        for copies in sorted(each.throughputs)
+        for copies in sorted(each.rows)
         if copies > 2
     ]
     return ImportResult(
         source_format="parvagpu",
-        files=tuple(sheet.source for sheet in sheets),
+        files=tuple(sources),
         format_notes=FORMAT_NOTES,
         jobs=tuple(jobs),
         pairs=tuple(pairs),
@@ -89,31 +121,13 @@ def import_parvagpu(path: Path) -> ImportResult:
     )
 
 
-def _add_row(row: CsvRow, source: SourceFile, found: dict[tuple[str, int, int], _Configuration]) -> None:
-    """Add one row to its configuration in `found`, by model, batch size and compute slices. Raises TableError."""
-    compute_slices = row.integer("Mig instance", low=1)
-    if compute_slices not in COMPUTE_SLICES:
-        row.fail("Mig instance", "no size of a MIG instance", f"one of {', '.join(map(str, COMPUTE_SLICES))}")
-    batch_size, copies = row.integer("Batch size", low=1), row.integer("Workload Number", low=1)
-    throughput = row.number("Throughput", low=0.0)
-    family, device_type = row.path.stem, mig_slice_name(GPU, compute_slices)
-    configuration = found.setdefault(
-        (family, batch_size, compute_slices),
-        _Configuration(source=source, family=family, batch_size=batch_size, device_type=device_type),
-    )
-    if copies in configuration.rows:
-        earlier = configuration.rows[copies].row_number
-        row.fail("Workload Number", f"the same configuration as row {earlier}", "keep one row")
-    configuration.rows[copies], configuration.throughputs[copies] = row, throughput
-
-
-def _shared_columns(configuration: _Configuration, copies: int) -> dict[str, Any]:
+def _shared_columns(configuration: _Copies, copies: int) -> dict[str, Any]:
     """Return the columns that describe one copy beside the other copies, whatever their number."""
-    shared = configuration.throughputs[copies]
-    slowdown = configuration.throughputs[1] / shared if shared else NAN
+    row, shared = configuration.rows[copies]
+    slowdown = configuration.throughput(1) / shared if shared else NAN
     if shared and not MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN:
         problem = f"a slowdown of {slowdown:.3g}, outside [{MIN_SLOWDOWN}, {MAX_SLOWDOWN:g}]"
-        configuration.rows[copies].fail("Throughput", problem, "check this throughput and the one of a single copy")
+        row.fail("Throughput", problem, "check this throughput and the one of a single copy")
     return {
         "victim": configuration.workload,
         "device_type": configuration.device_type,
@@ -127,16 +141,14 @@ def _shared_columns(configuration: _Configuration, copies: int) -> dict[str, Any
     }
 
 
-def _notices(
-    found: list[_Configuration], pairs: list[PairMeasurement], groups: list[GroupMeasurement]
-) -> Iterator[Notice]:
+def _notices(found: list[_Copies], pairs: list[PairMeasurement], groups: list[GroupMeasurement]) -> Iterator[Notice]:
     """Return the notices on infeasible, unexpected and dropped rows."""
     repeated = [
         f"{each.workload} on {each.device_type}"
         for each in found
-        if any(rate > 0 and rate == each.throughputs.get(n - 1) for n, rate in each.throughputs.items())
+        if any(rate > 0 and rate == each.throughput(copies - 1) for copies, (_, rate) in each.rows.items())
     ]
-    without_solo = [each for each in found if not each.throughputs.get(1, 0.0) > 0]
+    without_solo = [each for each in found if not each.throughput(1) > 0]
     infeasible = sum(not group.feasible for group in groups)
     below_one = sum(pair.slowdown < 1 for pair in pairs) + sum(group.slowdown < 1 for group in groups)
     yield flagged(sum(not pair.feasible for pair in pairs), "infeasible self pairs", INFEASIBLE_REASON)
@@ -152,7 +164,7 @@ def _notices(
         f"copied, not measured: {'; '.join(repeated)}",
     )
     yield dropped(
-        sum(len(each.throughputs) for each in without_solo),
+        sum(len(each.rows) for each in without_solo),
         "rows of configurations without a throughput alone",
         f"a slowdown needs the time alone: {len(without_solo)} configurations",
     )

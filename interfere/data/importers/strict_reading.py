@@ -228,16 +228,24 @@ def read_csv(
     """
     text, source = read_text(path)
     refuse_other_format(path, text, required, delimiter=delimiter, header=header)
-    lines = _complete_lines(path, text, final_line_end=final_line_end)
+    if final_line_end:
+        check_complete(path, text, text.count("\n") + 1)
+    lines = io.StringIO(text.rstrip("\r\n"), newline="")
     numbered = parse_csv(path, lines, delimiter=delimiter, quoted=delimiter == ",")
     columns = tuple(required)
     if header:
         columns = tuple(name.strip() for name in next(numbered)[1])
         check_columns(path, columns, required, remedy=header_remedy)
     rows: list[CsvRow] = []
+    last = len(columns) - 1
     for number, read in numbered:
-        surplus = bool(free_text) and len(read) > len(columns)
-        fields = _joined_free_text(path, number, read, columns, delimiter, free_text) if surplus else read
+        fields = read
+        if free_text and len(read) > len(columns):
+            if columns[last] != free_text:
+                place = f"{path.name}, row {number}, column {free_text}"
+                value, remedy = f"{len(read)} fields in {path}", f"export the file with {free_text} as its last column"
+                raise fault(place, f"holds the delimiter {delimiter!r}", value, remedy)
+            fields = [*read[:last], delimiter.join(read[last:])]
         rows.append(csv_row(path, number, fields, columns))
     if not rows:
         raise TableError(f"{path.name}, row 2: no rows below the header", value=path, remedy=FETCH_AGAIN)
@@ -266,19 +274,23 @@ def parse_csv(
 
 def csv_row(path: Path, number: int, fields: Sequence[str], columns: Sequence[str]) -> CsvRow:
     """Make a row of its fields. Raises TableError where there are more or fewer fields than columns."""
-    check_width(path, number, fields, columns)
+    if len(fields) < len(columns):
+        place = f"{path.name}, row {number}, column {columns[len(fields)]}"
+        value = f"{len(fields)} of {len(columns)} fields in {path}"
+        raise fault(place, "missing, the row is short", value, FETCH_AGAIN)
+    if len(fields) > len(columns):
+        problem = f"more fields than the {len(columns)} columns (a decimal comma?)"
+        remedy = "write numbers with a decimal point"
+        raise fault(f"{path.name}, row {number}", problem, f"{len(fields)} fields in {path}", remedy)
     return CsvRow(path=path, row_number=number, fields=dict(zip(columns, fields, strict=True)))
 
 
-def _complete_lines(path: Path, text: str, *, final_line_end: bool) -> Iterator[str]:
-    if final_line_end and not text.endswith(("\n", "\r")):
-        row_count = text.count("\n") + 1
-        raise TableError(
-            f"{path.name}, row {row_count}: the last row has no line end: the file is truncated",
-            value=f"{text[-40:]!r} in {path}",
-            remedy=f"{FETCH_AGAIN}, or end the row if it is complete",
-        )
-    return iter(io.StringIO(text.rstrip("\r\n"), newline=""))
+def check_complete(path: Path, last_line: str, row: int) -> None:
+    """Raise TableError for a last line without a line end: the file is truncated."""
+    if not last_line.endswith(("\n", "\r")):
+        problem, remedy = "the last row has no line end: the file is truncated", "or end the row if it is complete"
+        value = f"{last_line[-40:]!r} in {path}"
+        raise fault(f"{path.name}, row {row}", problem, value, f"{FETCH_AGAIN}, {remedy}")
 
 
 def check_columns(
@@ -292,35 +304,6 @@ def check_columns(
     for name in columns:
         if name and columns.count(name) > 1:
             raise fault(f"{path.name}, row {row}, column {name}", "named twice", path, "drop one")
-
-
-def check_width(path: Path, row: int, fields: Sequence[str], columns: Sequence[str]) -> None:
-    """Raise TableError for a row with more or fewer fields than the header."""
-    if len(fields) < len(columns):
-        place = f"{path.name}, row {row}, column {columns[len(fields)]}"
-        value = f"{len(fields)} of {len(columns)} fields in {path}"
-        raise fault(place, "missing, the row is short", value, FETCH_AGAIN)
-    if len(fields) > len(columns):
-        problem = f"more fields than the {len(columns)} columns (a decimal comma?)"
-        remedy = "write numbers with a decimal point"
-        raise fault(f"{path.name}, row {row}", problem, f"{len(fields)} fields in {path}", remedy)
-
-
-def _joined_free_text(
-    path: Path, row: int, fields: list[str], columns: Sequence[str], delimiter: str, column: str
-) -> list[str]:
-    """Return the fields of a row whose last column holds the delimiter, with the parts of that column joined.
-
-    Raises TableError where another column is the one with free text.
-    """
-    if columns[-1] != column:
-        raise TableError(
-            f"{path.name}, row {row}, column {column}: holds the delimiter {delimiter!r}",
-            value=f"{len(fields)} fields for {len(columns)} columns in {path}",
-            remedy=f"export the file with {column} as its last column",
-        )
-    last = len(columns) - 1
-    return [*fields[:last], delimiter.join(fields[last:])]
 
 
 class _KeyValuePairs(list[tuple[str, Any]]):
@@ -341,9 +324,9 @@ def read_json(path: Path) -> tuple[Any, SourceFile]:
             value=path,
             remedy=FETCH_AGAIN,
         ) from None
+    except TableError:
+        raise
     except (RecursionError, ValueError) as error:
-        if isinstance(error, TableError):
-            raise
         raise TableError(
             f"{path.name}: JSON that cannot be read", value=f"{path}: {error}", remedy=FETCH_AGAIN
         ) from None
@@ -421,16 +404,10 @@ def _seen_in_json(text: str) -> str:
     """Return the keys of a JSON document, or of the first object in a list, in words; "" where the text is no JSON."""
     for candidate in (text, text.splitlines()[0]):  # the whole document, or one a line
         try:
-            return _keys_in_words(json.loads(candidate))
+            document = json.loads(candidate)
         except (ValueError, RecursionError):
             continue
+        first = document[0] if isinstance(document, list) and document else document
+        return f"keys seen: {', '.join(first)[:MAX_SEEN] or 'none'}" if isinstance(first, dict) else "a list of values"
     inside = text[1:].lstrip()
     return f"{text[:40]!r}, which breaks off" if inside.startswith(('"', "{", "[")) else ""
-
-
-def _keys_in_words(document: Any) -> str:
-    if isinstance(document, dict):
-        return f"keys seen: {', '.join(document)[:MAX_SEEN] or 'none'}"
-    if isinstance(document, list) and document and isinstance(document[0], dict):
-        return f"a list of objects, keys seen: {', '.join(document[0])[:MAX_SEEN]}"
-    return f"a list of {len(document)}" if isinstance(document, list) else ""

@@ -26,8 +26,9 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from interfere.data.importers.parvagpu import Configuration
 from interfere.errors import InvalidInputError, TableError
-from interfere.predict.copies.measurements import COPIES, Configuration, Fact, ModelMeasurements, facts_of, instances
+from interfere.predict.copies.measurements import COPIES, Fact, ModelMeasurements, facts_of, instances
 from interfere.predict.field.spaces import root_of
 
 Floats = NDArray[np.float64]

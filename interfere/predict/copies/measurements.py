@@ -29,18 +29,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import least_squares
 
-from interfere.data.importers.parvagpu import COLUMNS, COMPUTE_SLICES
-from interfere.data.importers.strict_reading import read_csv
+from interfere.data.importers.parvagpu import Configuration, read_model
 
 COPIES = (1, 2, 3, 4, 5)
-
-
-class Configuration(NamedTuple):
-    """Copies of a model that share one slice, each with requests of one batch size."""
-
-    slice_size: int  # compute units, of 7
-    batch: int
-    copies: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,18 +62,11 @@ class ModelMeasurements:
 
 def read_measurements(path: Path) -> tuple[ModelMeasurements, ...]:
     """Return one model per CSV file of a folder in ParvaGPU's columns. Raises TableError with file, row and column."""
-    return tuple(_read_file(file) for file in (sorted(path.glob("*.csv")) if path.is_dir() else [path]))
-
-
-def _read_file(path: Path) -> ModelMeasurements:
-    throughput = {}
-    for row in read_csv(path, COLUMNS, final_line_end=False).rows:
-        size = row.integer("Mig instance", low=1)
-        if size not in COMPUTE_SLICES:
-            row.fail("Mig instance", "no size of a MIG instance", f"one of {', '.join(map(str, COMPUTE_SLICES))}")
-        key = Configuration(size, row.integer("Batch size", low=1), row.integer("Workload Number", low=1))
-        throughput[key] = row.number("Throughput", low=0.0)
-    return ModelMeasurements(name=path.stem, throughput=throughput)
+    models = []
+    for file in sorted(path.glob("*.csv")) if path.is_dir() else [path]:
+        throughput = {configuration: rate for configuration, (_, rate) in read_model(file)[1].items()}
+        models.append(ModelMeasurements(name=file.stem, throughput=throughput))
+    return tuple(models)
 
 
 def instances(slice_size: int) -> int:

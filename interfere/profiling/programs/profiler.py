@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 
 from interfere.devices import CPU_CORE
-from interfere.errors import InvalidInputError, NotFoundError, UnfitError, remedy_for_name
+from interfere.errors import InvalidInputError, UnfitError
 from interfere.profiling import affinity
 from interfere.profiling.campaign_table import CampaignLabels
-from interfere.profiling.measurer import MeasuringConfig, check_distinct_pairs, check_minimums
+from interfere.profiling.measurer import MeasuringConfig
 from interfere.profiling.nvidia_smi import GpuSample, GpuSampler, memory_before, with_gpu_facts
 from interfere.profiling.programs.run import ProgramRun
 from interfere.profiling.programs.spec import Command
@@ -45,15 +45,14 @@ from interfere.profiling.slices import (
     Slice,
     analyse_block,
     count_slices,
-    failed_analysis,
+    failed_block,
     side_slices,
+    steal_frac,
     usual_clock_s,
 )
 from interfere.profiling.trace import Event
 from interfere.progress import Mark
 from interfere.records import NAN, BlockRequest, JobProfile, MeasuredBlock, SoloMeasurement, WorkloadGroup
-from interfere.records.checks import check
-from interfere.sharing_modes import set_sharing_mode
 
 SOURCE = "command"
 
@@ -120,8 +119,7 @@ def solo_measurement(
         busy_frac=min(1.0, counted.cpu_s / counted.wall_s) if pinned else NAN,
         memory_peak_bytes=max(run.private_peak_bytes for run, _ in runs) if pinned else NAN,
     )
-    taken_s, wall_s = sum(each.taken_s for each in slices), sum(each.wall_s for each in slices)
-    return SoloMeasurement(profile=profile, steal_frac=min(1.0, taken_s / wall_s) if pinned else NAN)
+    return SoloMeasurement(profile=profile, steal_frac=steal_frac(slices) if pinned else NAN)
 
 
 POLL_S = 0.05
@@ -171,20 +169,24 @@ class ProgramProfiler:
 
     def measure_block(self, request: BlockRequest) -> MeasuredBlock:
         """Return a measured block: A alone, A and B together, B alone. A rejected block holds the reason."""
-        started_at_s = time.time()
-        slices: list[Slice] = []
+        slices, started_at_s = list[Slice](), time.time()
         try:
             first, second = (self.commands[name] for name in request.members)
             runs = self._run_windows(first, second, slices)
         except ProgramRunError as failure:
-            analysis = failed_analysis(request.members, failure.reason)
-        else:
-            recorded = [self._recording(run) for run in runs]
-            usual_s = usual_clock_s(self._clocks_s)
-            analysis = analyse_block([each.recording for each in recorded], slices, usual_clocks_s=(usual_s, usual_s))
-            if problem := next((each.pinning_problem for each in recorded if each.pinning_problem), ""):
-                analysis = failed_analysis(request.members, problem)
-        return analysis.block(request, started_at_s=started_at_s, slice_s=SLICE_S)
+            return failed_block(request, failure.reason, started_at_s=started_at_s, slice_s=SLICE_S)
+        recorded = [self._recording(run) for run in runs]
+        if problem := next((each.pinning_problem for each in recorded if each.pinning_problem), ""):
+            return failed_block(request, problem, started_at_s=started_at_s, slice_s=SLICE_S)
+        usual_s = usual_clock_s(self._clocks_s)
+        return analyse_block(
+            request,
+            [each.recording for each in recorded],
+            slices,
+            started_at_s=started_at_s,
+            slice_s=SLICE_S,
+            usual_clocks_s=(usual_s, usual_s),
+        )
 
     def _run_alone(self, command: Command, gpu_samples: list[GpuSample]) -> tuple[RunRecording, list[Slice]]:
         slices: list[Slice] = []
@@ -341,27 +343,7 @@ class CommandConfig(MeasuringConfig):
     grace_s: float = GRACE_S  # between SIGTERM and SIGKILL
 
     def __post_init__(self) -> None:
-        names = self.names
-        if len(set(names)) != len(names):
-            raise InvalidInputError("a command is named twice", value=names, remedy="give each its own name")
-        if unlisted := sorted({name for pair in self.pairs or () for name in pair} - set(names)):
-            raise NotFoundError(
-                f"no such command: {unlisted[0]}",
-                value=", ".join(unlisted),
-                remedy=remedy_for_name(unlisted[0], names),
-            )
-        check_distinct_pairs(self.pairs or ())
-        check_minimums(
-            ("commands", len(names), 1),
-            ("window_s", self.window_s, 0.5),
-            ("repeats", self.repeats, 1),
-            ("passes", self.passes, 1),
-            ("max_blocks", self.max_blocks, self.passes),
-            ("limit_s", self.limit_s, 1.0),
-            ("grace_s", self.grace_s, 0.0),
-            ("seed", self.seed, 0),
-        )
-        check(set_sharing_mode(self))
+        self.check_settings(window_s=0.5, repeats=1, limit_s=1.0, grace_s=0.0)
         if self.on_core and not self.mode.properties.is_default:
             raise InvalidInputError(
                 "one CPU core is shared in time slices only", value=self.mode, remedy="leave --mode out"

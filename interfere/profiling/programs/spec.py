@@ -20,6 +20,7 @@ from typing import Any
 
 from interfere.errors import InvalidInputError, Violation
 from interfere.records.checks import check, number_violations, text_violations
+from interfere.records.documents import from_document
 
 # Caches, allocators and autotuners are warm after a few steps; --warm-s is for programs whose are not.
 WARM_STEPS, WARM_S = 5, 1.0
@@ -116,35 +117,23 @@ def _command(path: Path, name: str, table: Any) -> Command:
     location = f"{path}: [{name}]"
     if not isinstance(table, dict):
         raise InvalidInputError("a key outside of a table", value=location, remedy=f"write [{name}] and command = ...")
-    _check_keys(table, location)
-    words = table.get("command", "")
+    known = {each.name for each in fields(Command)} - {"name", "argv"} | {"command"}
+    if unknown := sorted(set(table) - known):
+        remedy = f"one of {', '.join(sorted(known))}"
+        raise InvalidInputError(f"unknown key {unknown[0]!r}", value=location, remedy=remedy)
+    words, others = table.get("command", ""), {key: table[key] for key in table if key != "command"}
+    if "cwd" in others:
+        others["cwd"] = str(path.parent / str(others["cwd"]))
+    if isinstance(env := others.get("env"), dict):
+        others["env"] = [[key, str(value)] for key, value in env.items()]
     try:
-        argv = tuple(shlex.split(words)) if isinstance(words, str) else tuple(map(str, words))
-        values: dict[str, Any] = {key: value for key, value in table.items() if key not in ("command", "env", "cwd")}
-        return Command(
-            name=name,
-            argv=argv,
-            env=tuple((key, str(value)) for key, value in table.get("env", {}).items()),
-            cwd=str(path.parent / table["cwd"]) if "cwd" in table else "",
-            **values,
-        )
+        argv = shlex.split(words) if isinstance(words, str) else words
+        argv = list(map(str, argv)) if isinstance(argv, list) else argv
+        return from_document(Command, {"name": name, "argv": argv, **others})
     except InvalidInputError as error:
-        raise InvalidInputError(
-            f"{location}: {error.what}", value=error.value, remedy=error.remedy, violations=error.violations
-        ) from None
+        what = f"{location}: {error.what.replace('argv', 'command')}"
+        raise InvalidInputError(what, value=error.value, remedy=error.remedy, violations=error.violations) from None
     except ValueError as error:  # an open quotation mark
         raise InvalidInputError(
             f"{location}: command: {error}", value=words, remedy="close it, or give a list of words"
         ) from None
-
-
-def _check_keys(table: dict[str, Any], location: str) -> None:
-    known = {field.name for field in fields(Command)} - {"name", "argv"} | {"command"}
-    types: dict[str, tuple[type, ...]] = {"command": (str, list), "cwd": (str,), "env": (dict,), "step_regex": (str,)}
-    for key, value in table.items():
-        if key not in known:
-            raise InvalidInputError(f"unknown key {key!r}", value=location, remedy=f"one of {', '.join(sorted(known))}")
-        if not isinstance(value, types.get(key, (int, float))) or isinstance(value, bool):
-            raise InvalidInputError(
-                f"{key} is of the wrong type", value=f"{value!r} in {location}", remedy="see the docs of --spec"
-            )

@@ -33,8 +33,7 @@ from interfere.data.facts import STATIC_FIELDS, STATIC_SUFFIX
 from interfere.data.tables import add_profiles
 from interfere.devices import DeviceType, find_device_type, has_peak_rates, require_peak_rates
 from interfere.errors import InterfereError, InvalidInputError, NotFoundError, UnfitError, remedy_for_name
-from interfere.profiling import catalogue
-from interfere.profiling.catalogue import find_factory
+from interfere.profiling.catalogue import MODELS, find_factory
 from interfere.profiling.measurement_log import lock_log
 from interfere.profiling.static.operator_costs import OperatorCost
 from interfere.profiling.static.trace import StaticTrace, trace_step
@@ -248,10 +247,9 @@ def _import_factory(name: str) -> Factory:
     """Import the factory that a user names as `module:factory`. Raises NotFoundError or InvalidInputError."""
     module, colon, attribute = name.partition(":")
     if not colon:
-        patterns = catalogue.name_patterns()
-        listed = f"your own as module:factory, or one of: {'; '.join(patterns)}"
+        listed = f"your own as module:factory, or one of: {'; '.join(MODELS)}"
         size = " (batch size"  # every pattern has one: likeness of the names alone counts
-        models = {pattern.partition(size)[0]: pattern for pattern in patterns}
+        models = {pattern.partition(size)[0]: pattern for pattern in MODELS}
         remedy = remedy_for_name(name.partition(size)[0], models, listed, whole=models)
         raise NotFoundError("no traceable model has this name", value=name, remedy=remedy)
     sys.path.append(os.getcwd())  # the user's own module; last, so that it hides nothing of ours

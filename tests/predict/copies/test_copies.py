@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from interfere.commands.advise.copies import app
-from interfere.data.importers.parvagpu import COLUMNS
+from interfere.data.importers.parvagpu import COLUMNS, Configuration
 from interfere.errors import InvalidInputError, TableError
 from interfere.predict.copies.advice import CopiesModel, ThroughputOf, advise_copies, advise_measured_model, fit_process
-from interfere.predict.copies.measurements import COPIES, Configuration, ModelMeasurements, read_measurements
+from interfere.predict.copies.measurements import COPIES, ModelMeasurements, read_measurements
 
 SLICES, BATCHES = (1, 2, 3, 4, 7), (1, 4, 16, 64)
 

@@ -164,9 +164,9 @@ def test_two_profilers_on_one_folder_the_second_refuses_whatever_they_are(tmp_pa
 @pytest.mark.parametrize(
     ("changes", "error", "said"),
     [
-        ({"commands": ()}, InvalidInputError, "commands is too small"),
+        ({"commands": ()}, InvalidInputError, "no job is named"),
         ({"commands": (BUSY_ONE, BUSY_ONE)}, InvalidInputError, "named twice"),
-        ({"pairs": (("busy", "other"),)}, NotFoundError, "no such command: other"),
+        ({"pairs": (("busy", "other"),)}, NotFoundError, "not listed: other"),
         ({"pairs": (("busy", "busy"), ("busy", "busy"))}, InvalidInputError, "listed twice"),
         ({"window_s": 0.1}, InvalidInputError, "window_s is too small"),
         ({"repeats": 0}, InvalidInputError, "repeats is too small"),

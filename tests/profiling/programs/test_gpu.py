@@ -26,7 +26,7 @@ query = sys.argv[1]
 if "utilization" in query:
     memory = 1000
     while True:
-        print(f"87, 41, {{memory}}, 231.50, 1380", flush=True)
+        print(f"87, 41, {{memory}}, 231.50", flush=True)
         memory += 512
         if not any(word.startswith("--loop-ms") for word in sys.argv):
             break

@@ -28,7 +28,9 @@ from interfere.data.importers.strict_reading import (
     NUMBER,
     CsvRow,
     check_columns,
+    check_complete,
     csv_row,
+    fault,
     parse_csv,
     read_text,
 )
@@ -191,20 +193,12 @@ def _table_lines(path: Path, lines: list[str], columns: LaunchColumns) -> tuple[
     name = columns.name
     start = next((k for k, line in enumerate(lines) if name in line and name in next(csv.reader([line]))), None)
     if start is None:
-        raise TableError(
-            f"{path.name}, row 1, column {name}: missing",
-            value=f"no header with it in {path}",
-            remedy=columns.how_to_export,
-        )
+        value = f"no header with it in {path}"
+        raise fault(f"{path.name}, row 1, column {name}", "missing", value, columns.how_to_export)
     end = len(lines)
     while end > start + 1 and (not lines[end - 1].strip() or lines[end - 1].startswith(TOOL_LINE_PREFIX)):
         end -= 1
-    if not lines[end - 1].endswith("\n"):
-        raise TableError(
-            f"{path.name}, row {end}: the last row has no line end: the file is truncated",
-            value=f"{lines[end - 1][-40:]!r} in {path}",
-            remedy="export it again, or end the row if it is complete",
-        )
+    check_complete(path, lines[end - 1], end)
     return start, end
 
 

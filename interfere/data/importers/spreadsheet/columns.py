@@ -20,6 +20,7 @@ from interfere.records import METRICS, JobProfile
 ALONE_WORDS = frozenset(("alone", "solo"))  # in place of a neighbour
 TIME_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 METRIC_OF_TIME = {"step_time": METRICS[0]} | {metric: metric for metric in METRICS[1:]}
+CONDITIONS = ("device_type", "mode", "metric")
 EXTRA = "extra"  # the role of a column that is no known fact: kept under its own name
 
 
@@ -46,6 +47,7 @@ class Measure:
     """The meaning of a measured value: its kind, the unit of a time, and the metric where the name says one."""
 
     kind: ValueKind
+    text: str
     seconds: float = 1.0  # of one unit of a time
     metric: str = ""
 
@@ -60,14 +62,20 @@ class Measure:
 
 
 MEASURES = {
-    "slowdown": Measure(kind=ValueKind.SLOWDOWN),
-    "speed": Measure(kind=ValueKind.SPEED),
-    "throughput": Measure(kind=ValueKind.THROUGHPUT),
+    "slowdown": Measure(kind=ValueKind.SLOWDOWN, text="slowdown"),
+    "speed": Measure(kind=ValueKind.SPEED, text="speed, 1 / slowdown,"),
+    "throughput": Measure(kind=ValueKind.THROUGHPUT, text="throughput, steps/s,"),
     **{
-        f"{time}_{unit}": Measure(kind=ValueKind.TIME, seconds=seconds, metric=metric)
+        f"{time}_{unit}": Measure(kind=ValueKind.TIME, text=f"{metric} in {unit}", seconds=seconds, metric=metric)
         for time, metric in METRIC_OF_TIME.items()
         for unit, seconds in TIME_UNITS.items()
     },
+}
+_OWNERS = {
+    ValueOwner.OWN: "of the victim beside the neighbour",
+    ValueOwner.SOLO: "of the victim alone",
+    ValueOwner.NEIGHBOUR: "of the neighbour beside the victim",
+    ValueOwner.NEIGHBOUR_SOLO: "of the neighbour alone",
 }
 _SIDED = {
     f"{side.value}{name}": (side, measure)
@@ -200,21 +208,8 @@ def describe(role: str) -> str:
     """Return the meaning of a column's role in words, such as "sharing mode" for `mode`."""
     if role not in _SIDED:
         return DESCRIPTIONS.get(role, role)
-    side, measure = _SIDED[role]
-    whose = {
-        ValueOwner.OWN: "of the victim beside the neighbour",
-        ValueOwner.SOLO: "of the victim alone",
-        ValueOwner.NEIGHBOUR: "of the neighbour beside the victim",
-        ValueOwner.NEIGHBOUR_SOLO: "of the neighbour alone",
-    }[side]
-    unit = {1.0: "seconds", 1e-3: "milliseconds", 1e-6: "microseconds"}[measure.seconds]
-    what = {
-        ValueKind.SLOWDOWN: "slowdown",
-        ValueKind.SPEED: "speed, 1 / slowdown,",
-        ValueKind.THROUGHPUT: "throughput, steps/s,",
-        ValueKind.TIME: f"{measure.metric or 'time'} in {unit}",
-    }[measure.kind]
-    return f"{what} {whose}"
+    owner, measure = _SIDED[role]
+    return f"{measure.text} {_OWNERS[owner]}"
 
 
 # --- facts of jobs alone ------------------------------------------------------------------------------------------
@@ -280,8 +275,7 @@ def column_uses(
         cells = [row.fields[column] for row in sheet.rows if not is_empty(row.fields[column])]
         example = cells[0] if cells else ""
         uses.append(ColumnUse(file=file, column=column, role=role, meaning=meaning, values=len(cells), example=example))
-    conditions = ("device_type", "mode", "metric") if given is not None else ()
-    for role in conditions:
+    for role in CONDITIONS if given is not None else ():
         if (value := getattr(given, role)) and not roles.column(role):
             meaning = f"{describe(role)}, for rows that name none"
             rows = len(sheet.rows)
@@ -289,29 +283,20 @@ def column_uses(
     return tuple(uses)
 
 
-def long_meanings(roles: ColumnRoles) -> Iterator[tuple[str, str, str]]:
-    """Return column, role and meaning of each column of a sheet with one row a pair."""
-    for column, role in roles.role_of.items():
-        yield column, role, describe(role)
-
-
 def matrix_meanings(
     columns: Sequence[str], roles: ColumnRoles, measure: Measure, victims: Victims
 ) -> Iterator[tuple[str, str, str]]:
     """Return column, role and meaning of the first column of a matrix and of its job columns."""
-    kind = measure.kind.value
-    if measure.kind is ValueKind.TIME:
-        kind = f"{measure.metric or kind}, unit {measure.seconds:g} s"
     named, of_row = ("victim", "neighbour") if victims is Victims.ROWS else ("neighbour", "victim")
     yield columns[0], named, "name of the job"
     for column in columns[1:]:
         role = roles.role_of[column]
-        if role in ("device_type", "mode", "metric"):
+        if role in CONDITIONS:
             yield column, role, describe(role)
         elif column.lower() in ALONE_WORDS:
-            yield column, "alone", f"{kind} of the job of the row alone"
+            yield column, "alone", f"{measure.text} of the job of the row alone"
         else:
-            yield column, of_row, f"{kind} of the victim beside the neighbour"
+            yield column, of_row, f"{measure.text} of the victim beside the neighbour"
 
 
 def profile_meanings(roles: ColumnRoles) -> Iterator[tuple[str, str, str]]:

@@ -11,13 +11,14 @@ dropped value that is counted by its reason.
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
 from interfere.data.importers.import_result import Notice, dropped
 from interfere.data.importers.spreadsheet.columns import (
     ALONE_WORDS,
+    CONDITIONS,
     MEASURES,
     ColumnRoles,
     Measure,
@@ -134,7 +135,7 @@ def matrix_measure(sheet: Sheet, value: str) -> Measure:
 
 def matrix_columns(sheet: Sheet, roles: ColumnRoles) -> list[str]:
     """Return the columns of a matrix of slowdowns that stand for jobs."""
-    return [column for column in sheet.columns[1:] if roles.role_of[column] not in ("device_type", "mode", "metric")]
+    return [column for column in sheet.columns[1:] if roles.role_of[column] not in CONDITIONS]
 
 
 def matrix_cells(
@@ -217,23 +218,13 @@ def _unknown(row: CsvRow, roles: ColumnRoles, role: str, remedy: str) -> NoRetur
 # --- slowdowns -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class DroppedValues:
-    """The row numbers of cells that became no measurement, by reason."""
-
-    rows: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-
-    def notices(self) -> tuple[Notice, ...]:
-        """Return a notice for each reason why values were dropped."""
-        return tuple(
-            dropped(
-                len(rows),
-                f"values without {reason.partition(':')[0]}",
-                reason.partition(": ")[2],
-                rows=tuple(sorted(set(rows))),
-            )
-            for reason, rows in self.rows.items()
-        )
+def dropped_values(rows_of_reason: Mapping[str, Sequence[int]]) -> tuple[Notice, ...]:
+    """Return a notice for each reason why values became no measurement; it holds their row numbers."""
+    return tuple(
+        dropped(len(rows), f"values without {lacking}", why, rows=tuple(sorted(set(rows))))
+        for reason, rows in rows_of_reason.items()
+        for lacking, _, why in (reason.partition(": "),)
+    )
 
 
 def solo_step_times(
@@ -276,12 +267,12 @@ def pair_measurements(
     *,
     source: str,
     campaign: str,
-) -> tuple[tuple[PairMeasurement, ...], DroppedValues]:
-    """Return the measurement of each ordered pair, and the values that became no measurement.
+) -> tuple[tuple[PairMeasurement, ...], dict[str, list[int]]]:
+    """Return the measurement of each ordered pair, and the row numbers of dropped values by reason.
 
     Faulty cells are added to `faults`. `campaign` names the campaign of rows without a name of their own.
     """
-    values = DroppedValues()
+    values: dict[str, list[int]] = defaultdict(list)
     repeats: dict[PairKey, list[tuple[MeasuredCell, float]]] = defaultdict(list)  # NaN: infeasible or unstable
     for cell in cells:
         if cell.neighbour:
@@ -289,7 +280,7 @@ def pair_measurements(
             if slowdown is not None and cell.is_whole:
                 repeats[cell.victim, cell.neighbour, cell.conditions].append((cell, slowdown))
         elif not cell.measure.needs_solo:
-            values.rows[ALONE_BY_DEFINITION].append(cell.row.row_number)
+            values[ALONE_BY_DEFINITION].append(cell.row.row_number)
     made = (
         faults.read(partial(_measurement, key, of_pair, roles, source, campaign), None)
         for key, of_pair in repeats.items()
@@ -298,13 +289,13 @@ def pair_measurements(
 
 
 def _slowdown(
-    cell: MeasuredCell, roles: ColumnRoles, solo: Mapping[SoloKey, float], values: DroppedValues
+    cell: MeasuredCell, roles: ColumnRoles, solo: Mapping[SoloKey, float], values: dict[str, list[int]]
 ) -> float | None:
     """Return the slowdown of a cell; NaN where its status says that there is none, None where it was dropped."""
     if _status(cell, roles) is not PairStatus.OK:
         return NAN
     if is_empty(cell.text):
-        values.rows[NO_VALUE].append(cell.row.row_number)
+        values[NO_VALUE].append(cell.row.row_number)
         return None
     slowdown = number_of(cell.row, cell.column)
     if cell.measure.kind is ValueKind.SPEED:
@@ -313,7 +304,7 @@ def _slowdown(
         alone_s = cell.solo_step_time_s
         alone_s = solo.get((cell.victim, cell.conditions), NAN) if math.isnan(alone_s) else alone_s
         if math.isnan(alone_s):
-            values.rows[NO_SOLO].append(cell.row.row_number)
+            values[NO_SOLO].append(cell.row.row_number)
             return None
         slowdown = cell.measure.step_time_s(slowdown) / alone_s
     if not MIN_SLOWDOWN <= slowdown <= MAX_SLOWDOWN:

@@ -28,13 +28,14 @@ from interfere.data.importers.spreadsheet.columns import (
     ColumnUse,
     assign_roles,
     column_uses,
-    long_meanings,
+    describe,
     matrix_meanings,
     profile_meanings,
 )
 from interfere.data.importers.spreadsheet.measurements import (
     MeasuredCell,
     SoloKey,
+    dropped_values,
     is_matrix,
     long_cells,
     matrix_cells,
@@ -58,7 +59,7 @@ from interfere.data.importers.strict_reading import CsvRow, Faults, fault
 from interfere.data.tables import ExtraFact, job_range_violations
 from interfere.devices import device_type_of_product
 from interfere.errors import ConflictError, InvalidInputError, TableError
-from interfere.file_writing import write_atomically
+from interfere.file_writing import write_text
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
 from interfere.sharing_modes import SharingMode
 
@@ -73,12 +74,7 @@ class SpreadsheetImport:
     columns: tuple[ColumnUse, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileRow:
-    """A row of a spreadsheet, and the profile of a job that it gives."""
-
-    row: CsvRow
-    profile: JobProfile
+ProfileRow = tuple[CsvRow, JobProfile]  # a row of a spreadsheet, and the profile of a job that it gives
 
 
 def read_spreadsheet(
@@ -102,7 +98,7 @@ def read_spreadsheet(
     assert read is not None
     sheet, roles, cells, uses = read
     # 3. Turn values into slowdowns.
-    step_times = {(each.profile.workload, each.profile.device_type): each.profile.step_time_s for each in job_rows}
+    step_times = {(job.workload, job.device_type): job.step_time_s for _, job in job_rows}
     solo = solo_step_times(cells, step_times, faults)
     campaign = options.campaign or sheet.source.campaign
     measured, values = pair_measurements(cells, roles, solo, faults, source=options.source, campaign=campaign)
@@ -122,8 +118,8 @@ def read_spreadsheet(
         job_sheet, job_roles, _ = jobs_alone
         sheets.append(job_sheet)
         uses += column_uses(job_sheet, profile_meanings(job_roles), job_roles)
-        for each in job_rows:
-            extras += _extras(each.row, job_roles, each.profile.workload, "", each.profile.device_type, options.source)
+        for row, job in job_rows:
+            extras += _extras(row, job_roles, job.workload, "", job.device_type, options.source)
     imported = ImportResult(
         source_format=FORMAT,
         files=tuple(each.source for each in sheets),
@@ -131,7 +127,7 @@ def read_spreadsheet(
         jobs=jobs,
         pairs=measured,
         extras=tuple(extras),
-        notices=(*values.notices(), *_notices(sheets, measured, bare)),
+        notices=(*dropped_values(values), *_notices(sheets, measured, bare)),
     )
     return SpreadsheetImport(imported=imported, columns=uses)
 
@@ -154,7 +150,7 @@ def _read_pairs(
     else:
         sheet = sheet.with_decimal(roles.number_columns, options.decimal)
         cells = tuple(long_cells(sheet, roles, given, faults))
-        meanings = long_meanings(roles)
+        meanings = ((column, role, describe(role)) for column, role in roles.role_of.items())
     return sheet, roles, cells, column_uses(sheet, meanings, roles, given)
 
 
@@ -168,7 +164,7 @@ def _profiles(
 
     `solo` holds the step times of jobs alone: from rows of a job alone and from profiles, then from solo columns.
     """
-    jobs = {(each.profile.workload, each.profile.device_type): each.profile for each in job_rows}
+    jobs = {(job.workload, job.device_type): job for _, job in job_rows}
     step_times: dict[tuple[str, str], list[float]] = defaultdict(list)
     for (name, conditions), values_s in solo:
         if conditions.metric == "step_time_mean":
@@ -306,8 +302,7 @@ def write_template(
     for path, rows in sheets.items():
         text = io.StringIO(newline="")
         csv.writer(text, lineterminator="\n").writerows(rows)
-        content = text.getvalue()
-        write_atomically(path, lambda temporary, content=content: Path(temporary).write_text(content, encoding="utf-8"))
+        write_text(path, text.getvalue())
     return tuple(sheets)
 
 
@@ -370,7 +365,7 @@ def read_profile_sheet(
         if first_row != row.row_number:
             problem = f"the same job and device type as row {first_row}"
             faults.at(row, roles.column("workload"), problem, "keep one row")
-        rows.append(ProfileRow(row=row, profile=profile))
+        rows.append((row, profile))
     return sheet, roles, tuple(rows)
 
 

@@ -26,7 +26,6 @@ from interfere.data.importers.strict_reading import (
     CsvRow,
     Faults,
     check_columns,
-    check_width,
     csv_row,
     fault,
     parse_csv,
@@ -254,10 +253,8 @@ def _sheet(
             continue
         while len(cells) > len(columns) and not cells[-1]:
             cells = cells[:-1]
-        if len(cells) != len(columns):
-            faults.read(partial(check_width, path, number, cells, columns), None)
-            continue
-        kept.append(csv_row(path, number, cells, columns))
+        row = faults.read(partial(csv_row, path, number, cells, columns), None)
+        kept += [row] if row else []
     if not kept:
         faults.raise_all()
         raise TableError(f"{path.name}: no rows below the header", value=path, remedy="fill in one row a pair")
