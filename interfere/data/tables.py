@@ -34,6 +34,7 @@ from interfere.data.parquet import (
 from interfere.errors import TableError, Violation
 from interfere.file_writing import remove_file
 from interfere.records import COUNTERS, NAN, GroupMeasurement, JobProfile, PairMeasurement, PairStatus
+from interfere.records.checks import number_violations
 from interfere.records.documents import to_document
 
 JOBS_FILE, PAIRS_FILE, GROUPS_FILE = "jobs.parquet", "pairs.parquet", "groups.parquet"
@@ -272,14 +273,11 @@ def _range_violations(row: JobProfile | PairMeasurement | GroupMeasurement) -> I
         return
     if not all(math.isfinite(value) and value > 0 for value in row.passes):
         yield Violation(field="passes", what="must be finite and positive", value="a bad entry", remedy="drop it")
+    yield from number_violations(row, "slowdown", "lower", "upper", low=1e-9)
+    yield from number_violations(row, "overlap_frac", "steal_frac")
     for name in ("overlap_frac", "steal_frac"):
-        value = getattr(row, name)
-        if not (math.isnan(value) or 0 <= value <= 1.0 + 1e-9):
-            yield Violation(field=name, what="must be a share in [0, 1]", value=repr(value), remedy="divide by 100")
-    for name in ("slowdown", "lower", "upper"):
-        value = getattr(row, name)
-        if not (math.isnan(value) or (math.isfinite(value) and value > 0)):
-            yield Violation(field=name, what="must be a positive number", value=repr(value), remedy="leave it out")
+        if getattr(row, name) > 1.0 + 1e-9:
+            yield Violation(field=name, what="above 1", value=repr(getattr(row, name)), remedy="divide by 100")
     if row.lower > row.slowdown or row.slowdown > row.upper:
         yield Violation(
             field="lower",

@@ -43,6 +43,7 @@ def find_device_type(name: str) -> DeviceType:
     return (
         KNOWN_DEVICE_TYPES.get(normalized)
         or _DEVICE_TYPES_BY_ALIAS.get(normalized)
+        or _DEVICE_TYPES_BY_ALIAS.get(normalized.removeprefix("nvidia "))
         or DeviceType(name=name, source="unknown")
     )
 

@@ -42,7 +42,7 @@ class DeviceType:
     multiprocessors: float = NAN
     l2_bytes: float = NAN
     has_mig: bool = False  # can be divided into MIG slices: "Supported GPUs" of the NVIDIA MIG user guide
-    aliases: tuple[str, ...] = ()  # product names that NVML reports, in lower case
+    aliases: tuple[str, ...] = ()  # product names that NVML reports, in lower case, or these without "nvidia"
     source: str = ""  # where the figures come from
 
 
@@ -87,8 +87,7 @@ _WORKSTATION_GPUS = (
 _SOURCES = {
     "k80": (
         ("tesla k80",),
-        "NVIDIA Tesla K80 datasheet, one of its two GK210: half of 8.74 TFLOPS, 480 GB/s, 24 GB; "
-        "no faster 16-bit arithmetic",
+        "NVIDIA Tesla K80 datasheet, one of its two GK210: half of 8.74 TFLOPS, 480 GB/s, 24 GB; 16 bit is no faster",
     ),
     "p100": (("tesla p100-sxm2-16gb",), "NVIDIA Tesla P100 datasheet, SXM2 16 GB"),
     "p100-pcie": (("tesla p100-pcie-16gb",), "NVIDIA Tesla P100 datasheet, PCIe 16 GB"),
@@ -97,17 +96,11 @@ _SOURCES = {
     "v100-pcie": (("tesla v100-pcie-16gb",), "NVIDIA V100 datasheet, PCIe 16 GB"),
     "v100-pcie-32gb": (("tesla v100-pcie-32gb",), "NVIDIA V100 datasheet, PCIe 32 GB"),
     "t4": (("tesla t4",), "NVIDIA T4 datasheet (320+ GB/s)"),
-    "rtx3090": (
-        ("nvidia geforce rtx 3090", "geforce rtx 3090"),
-        "NVIDIA Ampere GA102 whitepaper, appendix A: 16-bit with 32-bit accumulate",
-    ),
+    "rtx3090": (("geforce rtx 3090",), "NVIDIA Ampere GA102 whitepaper, appendix A: 16-bit with 32-bit accumulate"),
     "a10": (("nvidia a10",), "NVIDIA A10 datasheet"),
-    "a100": (
-        ("nvidia a100-sxm4-40gb", "nvidia a100-pcie-40gb", "a100-sxm4-40gb", "a100-pcie-40gb"),
-        "NVIDIA A100 datasheet, 40 GB",
-    ),
-    "a100-80gb": (("nvidia a100-sxm4-80gb", "a100-sxm4-80gb"), "NVIDIA A100 datasheet, SXM 80 GB"),
-    "a100-80gb-pcie": (("nvidia a100 80gb pcie", "a100 80gb pcie"), "NVIDIA A100 datasheet, PCIe 80 GB"),
+    "a100": (("a100-sxm4-40gb", "a100-pcie-40gb"), "NVIDIA A100 datasheet, 40 GB"),
+    "a100-80gb": (("a100-sxm4-80gb",), "NVIDIA A100 datasheet, SXM 80 GB"),
+    "a100-80gb-pcie": (("a100 80gb pcie",), "NVIDIA A100 datasheet, PCIe 80 GB"),
     "l4": (("nvidia l4",), "NVIDIA L4 datasheet (dense: half of the sparse figure)"),
     "l40s": (("nvidia l40s",), "NVIDIA L40S datasheet (dense)"),
     "h100": (("nvidia h100 80gb hbm3",), "NVIDIA H100 datasheet, SXM (dense)"),
@@ -115,29 +108,14 @@ _SOURCES = {
     "h200": (("nvidia h200",), "NVIDIA H200 datasheet, SXM (dense)"),
     "b200": (("nvidia b200",), "NVIDIA DGX B200 datasheet, one of eight (dense)"),
     "rtx2080ti": (
-        ("nvidia geforce rtx 2080 ti", "geforce rtx 2080 ti"),
+        ("geforce rtx 2080 ti",),
         "NVIDIA Turing architecture whitepaper, table 1: reference clocks, 16-bit with 32-bit accumulate",
     ),
-    "rtx3070": (
-        ("nvidia geforce rtx 3070", "geforce rtx 3070"),
-        "NVIDIA Ampere GA102 whitepaper, appendix A: 16-bit with 32-bit accumulate",
-    ),
-    "rtx3080": (
-        ("nvidia geforce rtx 3080", "geforce rtx 3080"),
-        "NVIDIA Ampere GA102 whitepaper, table 9: 16-bit with 32-bit accumulate",
-    ),
-    "rtx4080": (
-        ("nvidia geforce rtx 4080", "geforce rtx 4080"),
-        "NVIDIA Ada whitepaper, appendix A: 16-bit with 32-bit accumulate",
-    ),
-    "rtx4090": (
-        ("nvidia geforce rtx 4090", "geforce rtx 4090"),
-        "NVIDIA Ada whitepaper, appendix A: 16-bit with 32-bit accumulate",
-    ),
-    "rtx5090": (
-        ("nvidia geforce rtx 5090", "geforce rtx 5090"),
-        "NVIDIA RTX Blackwell whitepaper, appendix A: 16-bit with 32-bit accumulate",
-    ),
+    "rtx3070": (("geforce rtx 3070",), "NVIDIA Ampere GA102 whitepaper, appendix A: 16-bit with 32-bit accumulate"),
+    "rtx3080": (("geforce rtx 3080",), "NVIDIA Ampere GA102 whitepaper, table 9: 16-bit with 32-bit accumulate"),
+    "rtx4080": (("geforce rtx 4080",), "NVIDIA Ada whitepaper, appendix A: 16-bit with 32-bit accumulate"),
+    "rtx4090": (("geforce rtx 4090",), "NVIDIA Ada whitepaper, appendix A: 16-bit with 32-bit accumulate"),
+    "rtx5090": (("geforce rtx 5090",), "NVIDIA RTX Blackwell whitepaper, appendix A: 16-bit with 32-bit accumulate"),
     "a30": (("nvidia a30",), "NVIDIA A30 datasheet"),
     "a40": (("nvidia a40",), "NVIDIA A40 datasheet"),
     "rtxa6000": (

@@ -107,20 +107,8 @@ def avoid_cores(*cores: int) -> Iterator[None]:
         os.sched_setaffinity(0, allowed)
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignProcess:
-    """A process that the measurement did not start, and the share of a core that it uses."""
-
-    pid: int
-    name: str
-    cpu_frac: float
-
-    def __str__(self) -> str:
-        return f"{self.name} (process {self.pid}, {self.cpu_frac:.0%} of a core)"
-
-
-def busiest_foreign_processes() -> list[ForeignProcess]:
-    """Return the three processes that use most CPU time now, apart from this process and its descendants."""
+def busiest_foreign_processes() -> list[str]:
+    """Return the three processes that use most CPU time now, apart from this process and its descendants, in words."""
     import psutil
 
     own = {os.getpid(), *(process.pid for process in psutil.Process().children(recursive=True))}
@@ -128,10 +116,11 @@ def busiest_foreign_processes() -> list[ForeignProcess]:
     time.sleep(SAMPLE_S)
     foreign = []
     for process in psutil.process_iter(["name"]):
-        used_s = _cpu_s(process) - before.get(process.pid, math.inf)
-        if used_s > MIN_FOREIGN * SAMPLE_S:
-            foreign.append(ForeignProcess(process.pid, process.info["name"] or "?", used_s / SAMPLE_S))
-    return sorted(foreign, key=lambda process: -process.cpu_frac)[:3]
+        cpu_frac = (_cpu_s(process) - before.get(process.pid, math.inf)) / SAMPLE_S
+        if cpu_frac > MIN_FOREIGN:
+            text = f"{process.info['name'] or '?'} (process {process.pid}, {cpu_frac:.0%} of a core)"
+            foreign.append((cpu_frac, text))
+    return [text for _, text in sorted(foreign, reverse=True)[:3]]
 
 
 def _cpu_s(process: Any) -> float:

@@ -20,7 +20,6 @@ from interfere.data.cards.hub import write_card
 from interfere.data.facts import combine_profiles, split_static
 from interfere.data.parquet import raw_schema, write_rows
 from interfere.data.tables import JOBS_FILE, Table, read_table, write_table
-from interfere.devices import CPU_CORE
 from interfere.profiling.schedule import (
     NORMAL_975,
     BlockEstimate,
@@ -62,11 +61,6 @@ class CampaignLabels:
 
     def __post_init__(self) -> None:
         check(set_sharing_mode(self))
-
-    @property
-    def on_cpu_core(self) -> bool:
-        """Whether the device is a CPU core, to which jobs are pinned."""
-        return self.device_type == CPU_CORE.name
 
 
 CampaignBlocks = tuple[CampaignLabels, Sequence[Sequence[MeasuredBlock]]]  # the blocks of each pair or larger group

@@ -30,7 +30,6 @@ class MemoryFacts:
 class StepFacts:
     """The cost of one step of a workload: arithmetic, memory traffic, memory, and operators."""
 
-    framework: str
     flops: float
     bytes: float
     memory: MemoryFacts
@@ -100,7 +99,6 @@ def memory_facts(step: Step, baseline_bytes: float) -> MemoryFacts:
 def step_facts(workload: Workload, step: Step, memory: MemoryFacts) -> StepFacts:
     """Return the cost of a step: counted for torch workloads, declared by the workload for all others."""
     declared = StepFacts(
-        framework=workload.framework,
         flops=workload.flops_per_step,
         bytes=workload.bytes_per_step,
         memory=memory,

@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from interfere.data.tables import Table
+from interfere.devices import CPU_CORE
 from interfere.errors import InvalidInputError, NotFoundError, UnfitError, remedy_for_name
 from interfere.profiling import affinity
 from interfere.profiling.campaign_table import CampaignLabels, write_campaign_table
@@ -62,6 +63,10 @@ class MeasuringConfig(ABC):
     core: int | None = None  # None: the idlest one
     resume: bool = True
     profiles: tuple[JobProfile, ...] = ()  # known already: their jobs are not profiled again
+    device_type: str = CPU_CORE.name
+    device_name: str = ""  # empty on a CPU core: the processor
+    campaign: str = ""  # empty: the source
+    source: ClassVar[str]  # of the rows
 
     @property
     @abstractmethod
@@ -69,9 +74,20 @@ class MeasuringConfig(ABC):
         """The names of the jobs to measure."""
 
     @property
-    @abstractmethod
+    def on_core(self) -> bool:
+        """Whether the device is one CPU core, to which jobs are pinned."""
+        return self.device_type == CPU_CORE.name
+
+    @property
     def labels(self) -> CampaignLabels:
         """The columns that have the same value in all rows of the table."""
+        return CampaignLabels(
+            device_type=self.device_type,
+            device_name=self.device_name or (affinity.processor_name() if self.on_core else ""),
+            campaign=self.campaign or self.source,
+            source=self.source,
+            mode=self.mode,
+        )
 
     @property
     @abstractmethod
@@ -180,7 +196,7 @@ def measure(config: MeasuringConfig, report: Report) -> MeasuredTable:
     (the folder holds other measurements). After an interruption the folder keeps every finished block, and the same
     call continues.
     """
-    if config.labels.on_cpu_core:  # refuse, before a folder is made, where nothing could ever be measured
+    if config.on_core:  # refuse, before a folder is made, where nothing could ever be measured
         _ = affinity.allowed_cores() if config.core is None else affinity.pick_core(config.core)
     with lock_log(config.out / "raw") as log:
         log.bind_campaign(
@@ -285,7 +301,7 @@ class _Measurement:
         if self.was_warned or not steal_frac > MIN_DISTURBANCE:
             return
         self.was_warned = True
-        busiest = ", ".join(map(str, affinity.busiest_foreign_processes()))
+        busiest = ", ".join(affinity.busiest_foreign_processes())
         remedy = f"To narrow them close {busiest}" if busiest else "No busy program is visible: another container?"
         warning = (
             f"other programs took {steal_frac:.0%} of the core beside {where}; it is subtracted, and intervals get "

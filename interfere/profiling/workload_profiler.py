@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from interfere.devices import CPU_CORE
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.profiling import affinity, workloads
 from interfere.profiling.affinity import Layout, choose_layout
-from interfere.profiling.campaign_table import CampaignLabels
 from interfere.profiling.facts import StepFacts
 from interfere.profiling.measurer import MeasuringConfig
 from interfere.profiling.slices import (
@@ -353,6 +352,7 @@ BLOCK_OVERHEAD_S = 0.15  # last steps and collecting of traces; measured on the 
 class WorkloadConfig(MeasuringConfig):
     """The measurement of interfere's own workloads, each resident in a process of its own, on one core or two."""
 
+    source: ClassVar[str] = SOURCE
     workloads: tuple[str, ...]  # built-in names or module:factory
     block_s: float = BLOCK_S
     solo_s: float = SOLO_S  # of each workload alone
@@ -384,17 +384,6 @@ class WorkloadConfig(MeasuringConfig):
     def names(self) -> tuple[str, ...]:
         """The names of the workloads."""
         return self.workloads
-
-    @property
-    def labels(self) -> CampaignLabels:
-        """The columns that have the same value in all rows of the table."""
-        return CampaignLabels(
-            device_type=CPU_CORE.name,
-            device_name=affinity.processor_name(),
-            campaign=self.campaign,
-            source=SOURCE,
-            mode=self.mode,
-        )
 
     @property
     def identity(self) -> dict[str, object]:

@@ -38,9 +38,9 @@ from interfere.timeline.streams import (
     Turn,
 )
 
-# NVIDIA documents neither for a plain GPU. 2 ms is the default slice of its vGPU scheduler for up to eight guests (vGPU
-# software user guide, "scheduling policies"). A context switch costs nothing unless a measured cost is passed.
-GPU_SLICE_S, GPU_SWITCH_S = 0.002, 0.0
+# NVIDIA documents none for a plain GPU. 2 ms is the default slice of its vGPU scheduler for up to eight guests (vGPU
+# software user guide, "scheduling policies").
+GPU_SLICE_S = 0.002
 FIKIT_OVERHEAD_FRAC = 0.05  # the most that FIKIT's paper measured for its interception of launches
 
 
@@ -68,17 +68,16 @@ class ExclusiveScheduler(KernelScheduler):
 class TimeSliceScheduler(KernelScheduler):
     """Time slicing: round robin between contexts that have work, as on a GPU without MPS.
 
-    A context keeps the device for `slice_s`, or until it has nothing ready; a context switch costs `switch_s`. The host
-    of a context goes on launching while another context runs.
+    A context keeps the device for `slice_s`, or until it has nothing ready; a context switch costs nothing. The host of
+    a context goes on launching while another context runs.
     """
 
     slice_s: float = GPU_SLICE_S
-    switch_s: float = GPU_SWITCH_S
     name: str = "timeslice"
     launch_ahead: int = QUEUE_LAUNCHES
 
     def __post_init__(self) -> None:
-        check(number_violations(self, "slice_s", low=1e-6, nan=False) + number_violations(self, "switch_s", nan=False))
+        check(number_violations(self, "slice_s", low=1e-6, nan=False))
 
     def arbiter(self, streams: Sequence[StreamState]) -> Arbiter:
         """Return a round robin in which no context has the device yet."""
@@ -88,22 +87,16 @@ class TimeSliceScheduler(KernelScheduler):
 @dataclass(slots=True)
 class _RoundRobinArbiter:
     mode: TimeSliceScheduler
-    owner: int = -1
-    slice_start_s: float = 0.0  # the end of the switch to the owner
+    owner: int = NOBODY
     slice_end_s: float = 0.0
 
     def decide(self, now_s: float, streams: Sequence[StreamState]) -> Turn:
-        owner_is_done = now_s >= self.slice_start_s and not streams[self.owner].ready
-        if self.owner < 0 or now_s >= self.slice_end_s or owner_is_done:
+        if self.owner < 0 or now_s >= self.slice_end_s or not streams[self.owner].ready:
             n = len(streams)
             next_owner = next((k % n for k in range(self.owner + 1, self.owner + n + 1) if streams[k % n].ready), -1)
             if next_owner < 0:
                 return Turn(NOBODY)
-            switch_s = self.mode.switch_s if next_owner != self.owner and self.owner >= 0 else 0.0
-            self.owner, self.slice_start_s = next_owner, now_s + switch_s
-            self.slice_end_s = self.slice_start_s + self.mode.slice_s
-        if now_s < self.slice_start_s:
-            return Turn(-1, self.slice_start_s)
+            self.owner, self.slice_end_s = next_owner, now_s + self.mode.slice_s
         return Turn(self.owner, self.slice_end_s)
 
 

@@ -211,10 +211,10 @@ class _ReplayEngine:
     def _outcome(self, state: StreamState) -> StreamOutcome:
         stream, finished = state.stream, state.finished
         if isinstance(stream, ExecutedStream):
-            round_s, kernels = 0.0, state.completed
+            start_s, round_s, kernels = 0.0, 0.0, state.completed
         else:
             rounds, kernels = divmod(state.completed, len(state.durations_s))
-            round_s = rounds * stream.timeline.solo_s
+            start_s, round_s = stream.start_s, rounds * stream.timeline.solo_s
         alone_s = round_s + math.fsum(state.durations_s[:kernels]) + math.fsum(state.gaps_s[:kernels])
         if state.ready and state.head_started:
             alone_s += state.durations_s[state.head] - state.head_remaining_s
@@ -226,7 +226,7 @@ class _ReplayEngine:
             name=stream.name,
             priority=stream.priority,
             finished=finished,
-            elapsed_s=max(0.0, (state.finish_s if finished else self.now_s) - stream.start_s),
+            elapsed_s=max(0.0, (state.finish_s if finished else self.now_s) - start_s),
             alone_s=alone_s,
             kernels=state.completed,
             executed_s=state.executed_s,
@@ -240,7 +240,7 @@ class _ReplayEngine:
 def _initial_state(index: int, stream: KernelStream | ExecutedStream, mode: KernelScheduler) -> StreamState:
     """Return a stream before its first launch. The host of an executed stream runs up to that launch."""
     if isinstance(stream, ExecutedStream):
-        first_launch_s = stream.start_s + stream.source.begin()
+        first_launch_s = stream.source.begin()
         return StreamState(
             index=index, stream=stream, durations_s=[], gaps_s=[], launch_ahead=1, next_launch_s=first_launch_s
         )

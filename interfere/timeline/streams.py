@@ -90,7 +90,6 @@ class ExecutedStream:
     source: KernelSource
     priority: int = 0
     rounds: int | None = 1  # None: the source has no end, and the replay does not wait for it
-    start_s: float = 0.0
 
     @property
     def name(self) -> str:

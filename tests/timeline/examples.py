@@ -34,7 +34,7 @@ LAW = settings(max_examples=20, deadline=None)  # of each mode
 MODES: tuple[KernelScheduler, ...] = (
     ExclusiveScheduler(),
     TimeSliceScheduler(slice_s=50 * US),
-    TimeSliceScheduler(slice_s=30 * US, switch_s=3 * US, launch_ahead=1),
+    TimeSliceScheduler(slice_s=30 * US, launch_ahead=1),
     EevdfScheduler(slice_s=40 * US),
     SingleQueueScheduler(launch_ahead=4),
     PriorityGapFillingScheduler(epsilon_s=5 * US),

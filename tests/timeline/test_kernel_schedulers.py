@@ -48,11 +48,11 @@ def test_exclusive_never_preempts_a_stream_that_has_begun() -> None:
     assert stretches(got, 1) == [(20, 21)]
 
 
-def test_slices_are_taken_in_turn_and_a_switch_costs_time() -> None:
-    got = together(line("one", (10, 0)), line("two", (10, 0)), TimeSliceScheduler(slice_s=4 * US, switch_s=1 * US))
-    assert stretches(got, 0) == [(0, 4), (10, 14), (20, 22)]
-    assert stretches(got, 1) == [(5, 9), (15, 19), (23, 25)]
-    assert got.idle_s == pytest.approx(5 * US)
+def test_slices_are_taken_in_turn() -> None:
+    got = together(line("one", (10, 0)), line("two", (10, 0)), TimeSliceScheduler(slice_s=4 * US))
+    assert stretches(got, 0) == [(0, 4), (8, 12), (16, 18)]
+    assert stretches(got, 1) == [(4, 8), (12, 16), (18, 20)]
+    assert got.idle_s == 0.0
 
 
 def test_a_context_without_work_gives_its_slice_away() -> None:
@@ -217,7 +217,6 @@ def test_a_high_priority_job_without_gaps_leaves_others_no_progress(low: Timelin
     ("build", "fields"),
     [
         (TimeSliceScheduler, {"slice_s": 0.0}),
-        (TimeSliceScheduler, {"switch_s": -1.0}),
         (SingleQueueScheduler, {"launch_ahead": 0}),
         (PriorityGapFillingScheduler, {"epsilon_s": math.nan}),
     ],

@@ -22,7 +22,7 @@ from interfere.data.quality import (
 )
 from interfere.data.tables import Table
 from interfere.devices import find_device_type
-from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
+from interfere.records import NAN, PairMeasurement, PairStatus
 from interfere.reports.numbers import DASH
 
 MAD_TO_SD = 1.4826  # standard deviation over median absolute deviation of a normal distribution: 1 / Φ⁻¹(3/4)
@@ -154,14 +154,9 @@ class MemorySummary:
         )
 
 
-def peak_bytes(job: JobProfile) -> float:
-    """Return the measured peak memory of a job; without a measurement, the peak that a static trace computed."""
-    return job.static_memory_peak_bytes if math.isnan(job.memory_peak_bytes) else job.memory_peak_bytes
-
-
 def memory_summary(domain: DomainSummary) -> MemorySummary:
     """Return the summed peak memory of each pair of jobs, and the memory of the device type."""
-    peaks = {job.workload: peak_bytes(job) for job in domain.table.jobs}
+    peaks = {job.workload: job.expected_peak_bytes for job in domain.table.jobs}
     sums: dict[tuple[str, str], PairMemory] = {}
     for pair in domain.table.pairs:
         first, second = sorted((pair.victim, pair.neighbour))

@@ -13,7 +13,7 @@ configuration of its pairs. `vc_config.csv` gives the nodes of each virtual clus
 """
 
 import math
-from dataclasses import dataclass, field
+from collections import Counter
 from pathlib import Path
 
 from interfere.data.importers.import_result import ImportResult, SourceFile, dropped, flagged, out_of_order_notice
@@ -37,29 +37,18 @@ FORMAT_NOTES = (
 )
 
 
-@dataclass(slots=True)
-class _PairRows:
-    """The slowdowns in the rows of `colocate_info.csv` by ordered pair, and counts of the values that are left out."""
-
-    above_one: int = 0
-    default_speeds: int = 0
-    multi_device: int = 0
-    unprofiled: int = 0
-    repeats: int = 0
-    slowdowns: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # by (victim, neighbour)
-
-
 def import_lucid(folder: Path) -> ImportResult:
     """Import profiles and pairs. Raises TableError, which names file, row and column."""
     solo = read_csv(_find_file(folder, SOLO_CSV), SOLO_COLUMNS)
     pair_columns = tuple(f"{name}{side}" for side in (1, 2) for name in SIDE_COLUMNS)
     shared = read_csv(_find_file(folder, PAIRS_CSV), pair_columns)
     jobs = _profiles(solo)
-    pair_rows = _PairRows()
+    found: dict[tuple[str, str], list[float]] = {}  # slowdowns by victim and neighbour
+    counts = Counter[str]()
     for row in shared.rows:
-        _add_row(row, jobs, pair_rows)
-    pairs = tuple(_pair(shared.source, names, slowdowns) for names, slowdowns in pair_rows.slowdowns.items())
-    kept = sum(map(len, pair_rows.slowdowns.values()))
+        _add_row(row, jobs, found, counts)
+    pairs = tuple(_pair(shared.source, names, slowdowns) for names, slowdowns in found.items())
+    kept = sum(map(len, found.values()))
     shared_unread, solo_unread = shared.unread_columns(*pair_columns), solo.unread_columns(*SOLO_COLUMNS)
     above_one = "the publishers divided by a solo time that is too long for the configuration: a bias per job, kept as "
     default = "always exactly 1.000, a default and no measurement: these jobs are kept as neighbours only"
@@ -71,16 +60,16 @@ def import_lucid(folder: Path) -> ImportResult:
         jobs=tuple(jobs.values()),
         pairs=pairs,
         notices=(
-            flagged(pair_rows.above_one, f"of {kept} speeds kept are above 1", above_one + "published"),
-            dropped(pair_rows.default_speeds, f"speeds of {' and '.join(DEFAULT_SPEED_MODELS)}", default),
+            flagged(counts["above one"], f"of {kept} speeds kept are above 1", above_one + "published"),
+            dropped(counts["default"], f"speeds of {' and '.join(DEFAULT_SPEED_MODELS)}", default),
             flagged(
-                pair_rows.repeats,
+                counts["repeat"],
                 "speeds that repeat a pair already in the file",
                 "a repeated measurement: one more entry in `passes`",
             ),
-            dropped(pair_rows.multi_device, "rows on several devices", "a row is about one shared device"),
+            dropped(counts["several devices"], "rows on several devices", "a row is about one shared device"),
             dropped(
-                pair_rows.unprofiled,
+                counts["no profile"],
                 f"rows with a job that {SOLO_CSV} lacks",
                 "a pair needs the profiles of both jobs",
             ),
@@ -133,25 +122,27 @@ def _profiles(solo: CsvFile) -> dict[str, JobProfile]:
     return jobs
 
 
-def _add_row(row: CsvRow, jobs: dict[str, JobProfile], pair_rows: _PairRows) -> None:
-    """Add the slowdowns of both jobs of a row, or count why they are left out."""
+def _add_row(
+    row: CsvRow, jobs: dict[str, JobProfile], found: dict[tuple[str, str], list[float]], counts: Counter[str]
+) -> None:
+    """Add the slowdowns of both jobs of a row to `found`, or count why they are left out."""
     names = (configuration_name(row, "1"), configuration_name(row, "2"))
     speeds = (_speed(row, "speed1"), _speed(row, "speed2"))
     if max(row.integer("gpu_num1", low=1), row.integer("gpu_num2", low=1)) > 1:
-        pair_rows.multi_device += 1
+        counts["several devices"] += 1
         return
     if not set(names) <= set(jobs):
-        pair_rows.unprofiled += 1
+        counts["no profile"] += 1
         return
-    earlier = pair_rows.slowdowns.keys() & {names, names[::-1]}
+    earlier = found.keys() & {names, names[::-1]}
     for side, speed in enumerate(speeds):
         if row.fields[f"model{side + 1}"] in DEFAULT_SPEED_MODELS:
-            pair_rows.default_speeds += 1
+            counts["default"] += 1
             continue
         pair = (names[side], names[1 - side])
-        pair_rows.above_one += speed > 1
-        pair_rows.repeats += pair in earlier
-        pair_rows.slowdowns.setdefault(pair, []).append(1 / speed)
+        counts["above one"] += speed > 1
+        counts["repeat"] += pair in earlier
+        found.setdefault(pair, []).append(1 / speed)
 
 
 def _speed(row: CsvRow, column: str) -> float:

@@ -64,8 +64,9 @@ def _workload(job_name: str, workloads: WorkloadMap | None) -> str:
 def _site_import(
     source_format: str,
     jobs: Sequence[tuple[str, TraceJob]],
+    source: SourceFile,
+    workloads: WorkloadMap | None,
     *,
-    files: tuple[SourceFile, ...],
     notes: tuple[str, ...],
     notices: tuple[Notice, ...],
     unnamed: str,
@@ -80,9 +81,9 @@ def _site_import(
     reason = f"they run alone in a replay; most frequent: {names}"
     return ImportResult(
         source_format=source_format,
-        files=files,
+        files=(source, *((workloads.source,) if workloads is not None else ())),
         format_notes=notes,
-        trace=trace_of_jobs(files[0].path.stem, [job for _, job in jobs], dated=dated),
+        trace=trace_of_jobs(source.path.stem, [job for _, job in jobs], dated=dated),
         notices=(*notices, flagged(frequent.total(), unnamed, reason)),
     )
 
@@ -116,7 +117,8 @@ def import_sacct(path: Path, *, workloads: WorkloadMap | None = None) -> ImportR
     return _site_import(
         "sacct",
         jobs,
-        files=(file.source, *((workloads.source,) if workloads is not None else ())),
+        file.source,
+        workloads,
         notes=SACCT_NOTES,
         notices=(
             dropped(len(file.rows) - len(allocations), "rows of job steps", "the row of their job counts"),
@@ -208,7 +210,8 @@ def import_pods(
     return _site_import(
         "pods",
         jobs,
-        files=(source, *((workloads.source,) if workloads is not None else ())),
+        source,
+        workloads,
         notes=POD_NOTES,
         notices=(
             dropped(without_devices, f"pods without {resource}", NO_DEVICE),
@@ -299,7 +302,8 @@ def import_job_csv(path: Path, columns: Mapping[str, str], *, workloads: Workloa
     return _site_import(
         "csv",
         jobs,
-        files=(file.source, *((workloads.source,) if workloads is not None else ())),
+        file.source,
+        workloads,
         notes=CSV_NOTES,
         notices=(
             dropped(len(file.rows) - len(with_gpus), "jobs without a GPU", NO_DEVICE),

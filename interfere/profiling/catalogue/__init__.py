@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from interfere.profiling.static.traceable import Factory
+    from interfere.profiling.static import Factory
 
 # Models by their published name, in which N stands for a batch size: "module:function" of this package, and what the
 # published program sets. First those of Gavel (Narayanan et al., OSDI 2020), then those of Lucid (Hu et al., ASPLOS

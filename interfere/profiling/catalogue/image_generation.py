@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from interfere.profiling.static.traceable import Traceable
+from interfere.profiling.static import Traceable
 
 
 def dcgan(batch: int, amp: bool = False, width: int = 64) -> Traceable:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from interfere.profiling.static.traceable import Traceable, training
+from interfere.profiling.static import Traceable, training
 
 WIKITEXT_WORDS = 33_278
 SOURCE_WORDS, TARGET_WORDS = (

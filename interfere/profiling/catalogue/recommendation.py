@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from interfere.profiling.static.traceable import Traceable, training
+from interfere.profiling.static import Traceable, training
 
 ITEMS, USERS = 20_108, 116_677  # ML-20M after the usual filtering, and its training users (Liang et al. 2018)
 MOVIES, VIEWERS = 3_706, 6_040  # ML-1M

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from interfere.profiling.static.traceable import Traceable, training
+from interfere.profiling.static import Traceable, training
 
 ROLLOUT, WORKERS, ACTIONS, FRAME = 20, 4, 6, 80  # A3C on Pong: steps, workers (Gavel's command), actions, pixels a side
 OBSERVED, LANDER_ACTIONS = 8, 4  # LunarLander: numbers observed, discrete actions

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from interfere.profiling.static.traceable import Traceable, training
+from interfere.profiling.static import Traceable, training
 
 CIFAR, IMAGENET = (32, 10), (224, 1000)  # (pixels a side, classes)
 

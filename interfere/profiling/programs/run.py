@@ -38,7 +38,7 @@ SUPERVISOR_S = 60.0  # to start and to end the supervisor's interpreter, beyond 
 SUPERVISOR_LOG = "supervisor.log"
 POLL_S = 0.01
 WATCH_S = 0.05  # how late the end of a command may be noticed
-SAMPLE_EVERY_S, LIST_EVERY_S = 0.1, 1.0  # totals ten times a second, single processes once
+SAMPLE_EVERY_S = 0.1
 SAMPLE_COST = 50  # the next sample waits this many times the CPU time of the last one: 2 % of a core at most
 MARK_EVERY_S = 0.02  # as long as a chunk of steps in worker traces; a record costs 10 µs (measured)
 READ_BYTES = 1 << 16
@@ -255,7 +255,7 @@ class Supervisor:
         self.scanner = StepScanner(request.command.step_regex) if request.command.step_regex else None
         self.marks = progress.Writer(str(self.spool), MARK_EVERY_S)
         self.output_fd, self.pid = -1, 0
-        self.next_sample_s = self.next_list_s = 0.0
+        self.next_sample_s = 0.0
 
     def run(self) -> None:
         """Start the command, watch it, and end all its processes."""
@@ -357,16 +357,13 @@ class Supervisor:
             self.log.add(chunk)
 
     def _write_sample(self, *, last: bool = False) -> None:
-        """Write a sample when one is due, or when it is the `last` one, which lists all processes."""
+        """Write a sample when one is due, or when it is the `last` one."""
         start_s, start_cpu_s = time.monotonic(), time.thread_time()
         if start_s < self.next_sample_s and not last:
             return
-        list_processes = last or start_s >= self.next_list_s
-        sample = asdict(supervision.sample_tree(self.request.core, list_processes=list_processes))
+        sample = asdict(supervision.sample_tree(self.request.core))
         self.samples.write(json.dumps(sample, separators=(",", ":")) + "\n")
         self.samples.flush()
-        if list_processes:
-            self.next_list_s = start_s + LIST_EVERY_S
         self.next_sample_s = start_s + max(SAMPLE_EVERY_S, SAMPLE_COST * (time.thread_time() - start_cpu_s))
 
     def _write_event(self, event: str, **facts: Any) -> None:

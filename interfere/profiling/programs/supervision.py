@@ -28,20 +28,8 @@ import psutil
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 KILL_S = 10.0  # after SIGKILL only a process that hangs in the kernel is still there
-MAX_LISTED = 32  # processes that a sample describes one by one: those with the most CPU time
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 POLL_S = 0.01
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessSample:
-    """The resource use of one process at one moment."""
-
-    pid: int
-    name: str
-    cpu_s: float
-    rss_bytes: int
-    threads: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +43,6 @@ class TreeSample:
     core_busy_s: float | None  # of the measured core, whoever used it
     count: int
     strayed: int  # processes that may run on other cores than the measured one
-    processes: tuple[ProcessSample, ...]
 
 
 def adopt_orphans() -> None:
@@ -88,37 +75,23 @@ def reap_children() -> dict[int, int]:
         exit_codes[pid] = os.waitstatus_to_exitcode(status)
 
 
-def sample_tree(core: int | None, *, list_processes: bool) -> TreeSample:
-    """Return the present resource use of the descendants, in total and, with `list_processes`, by process.
-
-    `core` is the core to which they are pinned; None: they are not pinned.
-    """
+def sample_tree(core: int | None) -> TreeSample:
+    """Return the present resource use of the descendants. `core` is the core to which they are pinned; None: they are
+    not pinned."""
     now_s = time.monotonic()
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s, private_bytes, strayed = ended.ru_utime + ended.ru_stime, 0, 0
     wait_s: float | None = 0.0
-    listed, processes = [], descendants()
+    processes = descendants()
     for process in processes:
         with contextlib.suppress(psutil.Error, ProcessLookupError), process.oneshot():  # it may end meanwhile
             times, memory = process.cpu_times(), process.memory_info()
-            own_s = times.user + times.system
-            cpu_s += own_s + times.children_user + times.children_system
+            cpu_s += times.user + times.system + times.children_user + times.children_system
             private_bytes += max(0, memory.rss - memory.shared)
             own_wait_s = wait_for_core_s(process.pid)
             wait_s = None if wait_s is None or own_wait_s is None else wait_s + own_wait_s
             if core is not None and os.sched_getaffinity(process.pid) - {core}:
                 strayed += process.status() != psutil.STATUS_ZOMBIE
-            if list_processes:
-                listed.append(
-                    ProcessSample(
-                        pid=process.pid,
-                        name=process.name(),
-                        cpu_s=round(own_s, 2),
-                        rss_bytes=memory.rss,
-                        threads=process.num_threads(),
-                    )
-                )
-    listed.sort(key=lambda process: -process.cpu_s)
     return TreeSample(
         monotonic_s=now_s,
         cpu_s=cpu_s,
@@ -127,7 +100,6 @@ def sample_tree(core: int | None, *, list_processes: bool) -> TreeSample:
         core_busy_s=None if core is None else core_busy_s(core),
         count=len(processes),
         strayed=strayed,
-        processes=tuple(listed[:MAX_LISTED]),
     )
 
 

@@ -35,9 +35,9 @@ from interfere.devices import DeviceType, find_device_type, has_peak_rates, requ
 from interfere.errors import InterfereError, InvalidInputError, NotFoundError, UnfitError, remedy_for_name
 from interfere.profiling.catalogue import MODELS, find_factory
 from interfere.profiling.measurement_log import lock_log
+from interfere.profiling.static import Factory
 from interfere.profiling.static.operator_costs import OperatorCost
 from interfere.profiling.static.trace import StaticTrace, trace_step
-from interfere.profiling.static.traceable import Factory
 from interfere.records import NAN, JobProfile, KernelStat, SoloMeasurement
 from interfere.records.documents import from_document, to_document
 

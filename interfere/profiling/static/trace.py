@@ -26,8 +26,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from interfere.errors import InterfereError, InvalidInputError
+from interfere.profiling.static import Factory, Traceable, build_traceable
 from interfere.profiling.static.operator_costs import OperatorCost, iter_tensors, operator_cost
-from interfere.profiling.static.traceable import Factory, Traceable, build_traceable
 
 
 @contextmanager

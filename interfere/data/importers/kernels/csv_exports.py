@@ -321,8 +321,6 @@ ORION = KernelFormat(
     name="orion",
     read=partial(_read_export, ORION_COLUMNS),
     patterns=("*.csv",),
-    no_file="the folder has no CSV file",
-    how_to_export="give a file, or a folder with *.csv",
     is_timed=False,
     notes=(
         "one file is one step of one job: workload = file name",
@@ -337,8 +335,6 @@ NSIGHT = KernelFormat(
     name="nsight",
     read=partial(_read_export, NSIGHT_COLUMNS),
     patterns=("*.csv",),
-    no_file="the folder has no CSV file",
-    how_to_export="give a file, or a folder with *.csv",
     is_timed=False,
     notes=(
         "one file is one job; an identity is (name, grid, block); gaps between kernels are unknown",

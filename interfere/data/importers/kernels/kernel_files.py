@@ -77,8 +77,6 @@ class KernelFormat:
     name: str  # of its import command, and the source of its profiles
     read: Callable[[Path, str], KernelFile]
     patterns: tuple[str, ...]  # of its files in a folder
-    no_file: str  # the problem of a folder without any
-    how_to_export: str
     is_timed: bool  # launches have start and end
     unmarked: str = ""  # files that mark no steps, and what marks them
     notes: tuple[str, ...]  # what the format means, with {steps} and {device_type}
@@ -119,7 +117,8 @@ def import_kernels(
     paths = tuple(sorted(each for pattern in kernel_format.patterns for each in path.glob(pattern)))
     paths = paths if path.is_dir() else (path,)
     if not paths:
-        raise TableError(kernel_format.no_file, value=path, remedy=kernel_format.how_to_export)
+        wanted = " or ".join(kernel_format.patterns)
+        raise TableError(f"no {wanted} in the folder", value=path, remedy="give a file, or a folder with such files")
     if len(paths) > 1 and (name or not math.isnan(step_time_s)):
         raise InvalidInputError(
             "--name and --step-time-s are about one file",

@@ -119,7 +119,8 @@ def read_spreadsheet(
         sheets.append(job_sheet)
         uses += column_uses(job_sheet, profile_meanings(job_roles), job_roles)
         for row, job in job_rows:
-            extras += _extras(row, job_roles, job.workload, "", job.device_type, options.source)
+            of_job = {"workload": job.workload, "device_type": job.device_type, "source": options.source}
+            extras += _extras(row, job_roles, **of_job)
     imported = ImportResult(
         source_format=FORMAT,
         files=tuple(each.source for each in sheets),
@@ -187,28 +188,18 @@ def _profiles(
 
 def _pair_extras(sheet: Sheet, roles: ColumnRoles, options: SpreadsheetOptions) -> Iterator[ExtraFact]:
     """Yield the cells that are no known fact of a sheet with one row a pair; a matrix has no such cell."""
-    victim, neighbour = roles.column("victim"), roles.column("neighbour")
-    device = roles.column("device_type")
+    victim, neighbour, device = map(roles.column, ("victim", "neighbour", "device_type"))
     for row in sheet.rows if victim and neighbour else ():
-        product = (row.fields[device] if device else "") or options.device_type
-        names = row.fields[victim], row.fields[neighbour]
-        yield from _extras(row, roles, *names, device_type_of_product(product), options.source)
+        product = device_type_of_product((row.fields[device] if device else "") or options.device_type)
+        names = {"workload": row.fields[victim], "neighbour": row.fields[neighbour]}
+        yield from _extras(row, roles, device_type=product, source=options.source, **names)
 
 
-def _extras(
-    row: CsvRow, roles: ColumnRoles, workload: str, neighbour: str, device_type: str, source: str
-) -> Iterator[ExtraFact]:
-    """Yield the cells of a row that are no known fact. `neighbour` is "" where the row is about a job alone."""
+def _extras(row: CsvRow, roles: ColumnRoles, **of_row: str) -> Iterator[ExtraFact]:
+    """Yield the cells of a row that are no known fact. `of_row` holds its job or jobs, device type and source."""
     for column in roles.extras:
         if not is_empty(row.fields[column]):
-            yield ExtraFact(
-                workload=workload,
-                neighbour=neighbour,
-                device_type=device_type,
-                source=source,
-                name=column,
-                value=row.fields[column],
-            )
+            yield ExtraFact(name=column, value=row.fields[column], **of_row)
 
 
 def _notices(sheets: Sequence[Sheet], measured: Sequence[PairMeasurement], bare: Sequence[str]) -> Iterator[Notice]:
