@@ -246,10 +246,9 @@ def table_quality(table: Table) -> TableQuality:
     """Return all quality figures of the pairs of one table."""
     ok_pairs = table.ok_pairs
     slowdowns = np.array([pair.slowdown for pair in ok_pairs])
-    victims, neighbours = [pair.victim for pair in ok_pairs], [pair.neighbour for pair in ok_pairs]
     return TableQuality(
         **_figures(table.pairs),
-        additive_r2=fit_additive(victims, neighbours, np.log(slowdowns).tolist()).r2,
+        additive_r2=fit_table(table).r2,
         over_two_frac=float((slowdowns > 2).mean()) if len(ok_pairs) else NAN,
     )
 

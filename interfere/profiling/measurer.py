@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from interfere.data.tables import Table
 from interfere.devices import CPU_CORE
@@ -64,9 +64,6 @@ class MeasuringConfig(ABC):
     resume: bool = True
     profiles: tuple[JobProfile, ...] = ()  # known already: their jobs are not profiled again
     device_type: str = CPU_CORE.name
-    device_name: str = ""  # empty on a CPU core: the processor
-    campaign: str = ""  # empty: the source
-    source: ClassVar[str]  # of the rows
 
     @property
     @abstractmethod
@@ -79,15 +76,9 @@ class MeasuringConfig(ABC):
         return self.device_type == CPU_CORE.name
 
     @property
+    @abstractmethod
     def labels(self) -> CampaignLabels:
         """The columns that have the same value in all rows of the table."""
-        return CampaignLabels(
-            device_type=self.device_type,
-            device_name=self.device_name or (affinity.processor_name() if self.on_core else ""),
-            campaign=self.campaign or self.source,
-            source=self.source,
-            mode=self.mode,
-        )
 
     @property
     @abstractmethod

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from interfere.devices import CPU_CORE
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.profiling import affinity, workloads
 from interfere.profiling.affinity import Layout, choose_layout
+from interfere.profiling.campaign_table import CampaignLabels
 from interfere.profiling.facts import StepFacts
 from interfere.profiling.measurer import MeasuringConfig
 from interfere.profiling.slices import (
@@ -352,7 +353,6 @@ BLOCK_OVERHEAD_S = 0.15  # last steps and collecting of traces; measured on the 
 class WorkloadConfig(MeasuringConfig):
     """The measurement of interfere's own workloads, each resident in a process of its own, on one core or two."""
 
-    source: ClassVar[str] = SOURCE
     workloads: tuple[str, ...]  # built-in names or module:factory
     block_s: float = BLOCK_S
     solo_s: float = SOLO_S  # of each workload alone
@@ -384,6 +384,17 @@ class WorkloadConfig(MeasuringConfig):
     def names(self) -> tuple[str, ...]:
         """The names of the workloads."""
         return self.workloads
+
+    @property
+    def labels(self) -> CampaignLabels:
+        """The columns that have the same value in all rows of the table."""
+        return CampaignLabels(
+            device_type=self.device_type,
+            device_name=affinity.processor_name(),
+            campaign=self.campaign,
+            source=SOURCE,
+            mode=self.mode,
+        )
 
     @property
     def identity(self) -> dict[str, object]:

@@ -125,7 +125,7 @@ def dataset_card(table: Table, *, command: str = "", note: str = "", protocol: S
     return Document(
         ("Table ", Code(table.name)),
         (
-            Items((*_facts(table), *((f"{REMARK}{note}",) if note else ()))),
+            Items((*table_facts(table), *((f"{REMARK}{note}",) if note else ()))),
             *device_notes(table),
             Section("Quality", quality_tables(table)),
             *group_quality_section(table),
@@ -141,7 +141,7 @@ def dataset_card(table: Table, *, command: str = "", note: str = "", protocol: S
     )
 
 
-def _facts(table: Table) -> tuple[Words, ...]:
+def table_facts(table: Table) -> tuple[Words, ...]:
     """Return lines on what was measured: device types, machine and date, numbers of rows, and how far repeats agree."""
     rows = table.measurements
     device_types = sorted({row.device_type for row in rows} | {job.device_type for job in table.jobs})
@@ -361,7 +361,7 @@ def table_document(table: Table, *, sha256: str = "", notes: str = "") -> Docume
     """
     table = with_sorted_rows(table)
     domains = domain_summaries(table)
-    parts: list[Part] = [Items(_facts(table)), *device_notes(table)]
+    parts: list[Part] = [Items(table_facts(table)), *device_notes(table)]
     if len(domains) > 1:
         parts.append(Section("Quality", quality_tables(table)))
     parts += [domain_section(domain, f"domain-{k}") for k, domain in enumerate(domains)]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from interfere.data.cards.dataset_card import (
     CARD_FILE,
-    group_counts,
     group_quality_section,
     quality_tables,
+    table_facts,
 )
 from interfere.data.facts import STATIC_SUFFIX, combine_profiles
 from interfere.data.importers.import_result import ImportResult, SourceFile
@@ -202,18 +202,7 @@ def _notices(imported: ImportResult) -> Part:
 
 def _table_parts(name: str, imported: ImportResult) -> list[Part]:
     table = Table(name=name, jobs=imported.jobs, pairs=imported.pairs, groups=imported.groups)
-    rows = []
-    for device_type in sorted({job.device_type for job in table.jobs}):
-        pairs = [pair for pair in table.pairs if pair.device_type == device_type]
-        infeasible = sum(not pair.feasible for pair in pairs)
-        jobs = sum(job.device_type == device_type for job in table.jobs)
-        rows.append((device_type, jobs, len(pairs), len(pairs) - infeasible, infeasible))
-    counts = ("jobs", "ordered pairs", "feasible", "not")
-    columns = (Column("device type"), *(Column(heading, COUNT) for heading in counts))
-    modes = ", ".join(sorted({row.mode for row in table.measurements})) or "no pairs"
-    groups = [Items(tuple(group_counts(table)))] if table.groups else []
-    grid = doc.Table(title="Rows", columns=columns, rows=tuple(rows))
-    parts: list[Part] = [Section("Rows", (grid, Sentence(f"Sharing mode: {modes}."), *groups))]
+    parts: list[Part] = [Section("Rows", (Items(table_facts(table)),))]
     if any(pair.status is PairStatus.OK for pair in table.pairs):
         uses = Items(tuple(use.text() for use in intended_uses(table)))
         parts += [Section("What it may be used for", (uses,)), Section("Quality", quality_tables(table))]

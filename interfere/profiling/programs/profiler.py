@@ -23,12 +23,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.profiling import affinity
+from interfere.profiling.campaign_table import CampaignLabels
 from interfere.profiling.measurer import MeasuringConfig
 from interfere.profiling.nvidia_smi import GpuSample, GpuSampler, memory_before, with_gpu_facts
 from interfere.profiling.programs.run import ProgramRun
@@ -333,9 +334,9 @@ class CommandConfig(MeasuringConfig):
     On another device type than a CPU core nothing is pinned: the environment decides where commands run.
     """
 
-    source: ClassVar[str] = SOURCE
     commands: tuple[Command, ...]
     max_blocks: int = MAX_BLOCKS
+    device_name: str = ""  # empty on a CPU core: the processor
     gpu_uuid: str = ""  # of the GPU to which the commands are pinned: sampled while each runs alone
     window_s: float = WINDOW_S  # shortest window; it lasts until there are enough steps
     repeats: int = REPEATS  # starts of each command alone
@@ -357,6 +358,14 @@ class CommandConfig(MeasuringConfig):
     def names(self) -> tuple[str, ...]:
         """The names of the commands."""
         return tuple(command.name for command in self.commands)
+
+    @property
+    def labels(self) -> CampaignLabels:
+        """The columns that have the same value in all rows of the table."""
+        name = self.device_name or (affinity.processor_name() if self.on_core else "")
+        return CampaignLabels(
+            device_type=self.device_type, device_name=name, campaign=SOURCE, source=SOURCE, mode=self.mode
+        )
 
     @property
     def identity(self) -> dict[str, object]:

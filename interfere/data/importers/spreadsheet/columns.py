@@ -163,18 +163,14 @@ def normalised(name: str) -> str:
     return re.sub(r"[\s\-/]+", "_", name.strip().lower()).replace("neighbor", "neighbour").replace("alone_", "solo_")
 
 
-def assign_roles(
-    path: Path,
-    columns: Sequence[str],
-    mapping: Mapping[str, str],
-    roles: Mapping[str, str] | None = None,
-) -> ColumnRoles:
+def assign_roles(sheet: Sheet, mapping: Mapping[str, str], roles: Mapping[str, str] | None = None) -> ColumnRoles:
     """Return the role of each column: the mapped role, else the role of its name, else an extra.
 
     `roles` maps column names to roles; by default these are the roles of a sheet of pairs. Raises TableError with the
     faults of all columns, and InvalidInputError for an unknown role.
     """
     known, faults = _ROLE_OF_NAME if roles is None else roles, Faults()
+    path, columns = sheet.source.path, sheet.columns
     for column, role in mapping.items():
         if role != EXTRA and role not in known.values():
             names = ", ".join(dict.fromkeys((*known.values(), EXTRA)))

@@ -142,7 +142,7 @@ def _read_pairs(
     """
     given = options.conditions
     sheet = read_sheet(source, faults, options.decimal)
-    roles = assign_roles(sheet.source.path, sheet.columns, options.mapping)
+    roles = assign_roles(sheet, options.mapping)
     if options.shape is Shape.WIDE or (options.shape is Shape.AUTO and is_matrix(sheet, roles)):
         measure = matrix_measure(sheet, options.value)
         sheet = sheet.with_decimal(matrix_columns(sheet, roles), options.decimal)
@@ -332,7 +332,7 @@ def read_profile_sheet(
     """
     # 1. Find the column of each fact.
     sheet = read_sheet(path, faults, decimal)
-    roles = assign_roles(sheet.source.path, sheet.columns, mapping, PROFILE_ROLES)
+    roles = assign_roles(sheet, mapping, PROFILE_ROLES)
     if not roles.column("workload"):
         found = f"found {', '.join(sheet.columns)[:200]}"
         place = f"{sheet.source.path.name}, row 1, column workload"
