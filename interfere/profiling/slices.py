@@ -254,7 +254,6 @@ def countable(slices: Sequence[SideSlice], usual_clock_s: float) -> list[SideSli
 class CountedSlices:
     """Sums over the valid slices of one kind (alone, or with neighbours)."""
 
-    slices: int
     steps: int
     wall_s: float  # undisturbed
     cpu_s: float
@@ -269,14 +268,13 @@ def count_slices(slices: Sequence[SideSlice], usual_clock_s: float) -> CountedSl
     walls_s = np.array([undisturbed_s(each, usual_clock_s) for each in kept])
     steps = np.array([each.steps for each in kept])
     if not kept:
-        return CountedSlices(slices=0, steps=0, wall_s=0.0, cpu_s=0.0, step_time_sd_s=NAN, log_error=math.inf)
+        return CountedSlices(steps=0, wall_s=0.0, cpu_s=0.0, step_time_sd_s=NAN, log_error=math.inf)
     step_times_s = walls_s / steps
     log_sd = max(MIN_SLICE_SD, float(np.std(np.log(step_times_s), ddof=1))) if len(kept) > 1 else SINGLE_SLICE_SD
     # Slices with more steps weigh more, so fewer than all of them carry the mean (Kish's effective sample size).
     effective = float(steps.sum()) ** 2 / float((steps**2).sum())
     correction = float(np.mean([doubt(each, usual_clock_s) for each in kept]))
     return CountedSlices(
-        slices=len(kept),
         steps=int(steps.sum()),
         wall_s=float(walls_s.sum()),
         cpu_s=sum(each.cpu_s for each in kept),
@@ -301,7 +299,7 @@ def block_side(name: str, slices: Sequence[SideSlice], usual_clock_s: float) -> 
         steps_shared=shared.steps,
         wall_shared_s=shared.wall_s,
         cpu_shared_s=shared.cpu_s,
-        slices_counted=alone.slices + shared.slices,
+        slices_counted=len(kept),
         log_error=math.hypot(alone.log_error, shared.log_error),
         overlap_frac=sum(each.overlap_s for each in shared_slices) / ran_s if ran_s else 0.0,
         slices=tuple(replace(each, counted=any(each is other for other in kept)) for each in slices),

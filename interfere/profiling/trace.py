@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Trace = NDArray[np.float64]  # float64[e, 4]: wall seconds, CPU seconds, steps, Event
 Intervals = NDArray[np.float64]  # float64[k, 2]: start and end in seconds
 # float64[r, 4]: arrival, answer and first token of each request in monotonic seconds, and its tokens, in order of
-# arrival: `arrivals.Answered`. NaN and 0 in the last two columns where no tokens are generated.
+# arrival: `workload.Answered`. NaN and 0 in the last two columns where no tokens are generated.
 Requests = NDArray[np.float64]
 
 

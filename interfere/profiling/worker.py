@@ -30,7 +30,7 @@ from interfere.errors import UnfitError
 from interfere.profiling import affinity, facts, workloads
 from interfere.profiling.facts import StepFacts
 from interfere.profiling.trace import Event, Requests, Trace
-from interfere.profiling.workloads.arrivals import Answered, OpenLoop
+from interfere.profiling.workloads.workload import Answered, OpenLoop
 
 ANSWER_TIMEOUT_S = 60.0
 WARM_STEPS, WARM_S = 3, 0.25

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from interfere.profiling.trace import token_times_s
-from interfere.profiling.workloads.arrivals import STEP_S, OpenLoop
+from interfere.profiling.workloads.workload import STEP_S, OpenLoop
 
 
 class HandClock:

@@ -19,7 +19,7 @@ from interfere.profiling.workloads import (
     needs_torch,
     ranks_of,
 )
-from interfere.profiling.workloads.arrivals import OpenLoop
+from interfere.profiling.workloads.workload import OpenLoop
 from tests.profiling import sample_workloads
 
 SERVICES = [name for name, workload in BUILT_IN.items() if workload.requests_per_s > 0]

@@ -57,19 +57,18 @@ SOURCE = "command"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecording:
+class RunRecording(Recording):
     """The step marks and resource samples of a run of a command."""
 
-    recording: Recording
     private_peak_bytes: float
     max_strayed: int  # largest number of processes at once that might run on other cores
 
     @property
     def pinning_problem(self) -> str:
         """The reason why a run left the core to which it was pinned; empty where it did not."""
-        if not self.max_strayed or self.recording.core is None:
+        if not self.max_strayed or self.core is None:
             return ""
-        return f"{self.recording.name}: {self.max_strayed} of its processes left the core they were pinned to"
+        return f"{self.name}: {self.max_strayed} of its processes left the core they were pinned to"
 
 
 def run_recording(
@@ -93,7 +92,10 @@ def run_recording(
     events += [(mark.monotonic_s, NAN, mark.steps, float(Event.STEP)) for mark in marks if mark.monotonic_s <= end_s]
     events.append((end_s, NAN, events[-1][2], float(Event.STOP)))
     return RunRecording(
-        recording=Recording(name=name, trace=np.array(events), core=core, samples=table),
+        name=name,
+        trace=np.array(events),
+        core=core,
+        samples=table,
         private_peak_bytes=max((row["private_bytes"] for row in samples), default=NAN),
         max_strayed=max((row["strayed"] for row in samples), default=0),
     )
@@ -106,8 +108,8 @@ def solo_measurement(
 
     CPU time and memory are known only on a CPU core to which the command is pinned; elsewhere they are NaN.
     """
-    slices = [each for run, windows in runs for each in side_slices(0, (run.recording,), windows)]
-    counted, recording = count_slices(slices, usual_clock_s), runs[0][0].recording
+    slices = [each for run, windows in runs for each in side_slices(0, (run,), windows)]
+    counted, recording = count_slices(slices, usual_clock_s), runs[0][0]
     pinned = recording.core is not None
     profile = JobProfile(
         workload=recording.name,
@@ -180,7 +182,7 @@ class ProgramProfiler:
         usual_s = usual_clock_s(self._clocks_s)
         return analyse_block(
             request,
-            [each.recording for each in recorded],
+            recorded,
             slices,
             started_at_s=started_at_s,
             slice_s=SLICE_S,

@@ -71,6 +71,6 @@ def test_cpu_time_never_runs_backwards() -> None:
         {"monotonic_s": t, "cpu_s": c, "wait_s": None, "core_busy_s": None, "private_bytes": 1, "strayed": 0}
         for t, c in ((0.0, 0.0), (1.0, 1.0), (2.0, 0.9), (3.0, 2.0))
     ]
-    recording = run_recording("one", [], sampled, 0.0, 3.0, core=0).recording
+    recording = run_recording("one", [], sampled, 0.0, 3.0, core=0)
     assert recording.samples is not None
     assert recording.samples[:, CPU].tolist() == [0.0, 1.0, 1.0, 2.0]
