@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from examples.site.arms import WORKSPACE, Arm, RunSettings, WorkloadCost, measured_costs, measured_turnover_s, run_arm
-from examples.site.replaying import replayed_means
+from examples.site.replaying import replayed_means, slowdowns_met
 from examples.site.report import site_report
 from examples.site.slurm_cluster import PACKAGES, PROGRAMS
 from examples.site.stream import StreamSettings, stream_of
@@ -89,7 +89,11 @@ def main(
         {} if quick else _turnovers(folder, settings, RunSettings(folder=folder / "now", cores=cores, costs=costs))
     )
     numbers = sorted({each["repetition"] for each in documents})
-    replayed = replayed_means(settings, numbers, chosen, costs, table, turnover_s)
+    replayed = {f"by the table {table}": replayed_means(settings, numbers, chosen, costs, table, turnover_s)}
+    if len(numbers) > 1:
+        met = slowdowns_met(documents)
+        by_met = replayed_means(settings, numbers, chosen, costs, table, turnover_s, met)
+        replayed["by pairs met in other streams"] = by_met
     report = site_report(documents, replayed, settings, turnover_s, quick=quick)
     emit(json_document(report), report, as_json=as_json)
 

@@ -1,8 +1,10 @@
 """The streams of the site in the simulator: what each arm's mean completion would be by a table of measured pairs."""
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +25,9 @@ from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.truth import TableTruth, TruthTable, truth_of
 from interfere.sim.world import SimDevice, SimJob, World
 
+LEAST_MEETING_S = 2.0
+Pair = tuple[str, str]
+"""(workload, neighbour)"""
 # Gangs take whole devices under every arm, so only jobs on one device share.
 RECORDS = {
     Arm.SLURM: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY),
@@ -38,10 +43,12 @@ def replayed_means(
     costs: dict[str, WorkloadCost],
     table: str,
     turnover_s: Mapping[Arm, float],
+    met: Mapping[int, Mapping[Pair, float]] | None = None,
 ) -> dict[Arm, tuple[float, ...]]:
     """Return each arm's mean completion in seconds, one number a repetition; NaN where the replay is not possible.
 
-    `turnover_s`: how long a place stays empty between two jobs, by arm; 0 where absent.
+    `turnover_s`: how long a place stays empty between two jobs, by arm; 0 where absent. `met`: slowdowns that take the
+    place of the table's, by repetition.
 
     The simulator knows run times and the slowdowns of the table beforehand, which no arm of the site does: plain
     sharing believes that nothing slows anything down, the other arms believe the table.
@@ -49,10 +56,31 @@ def replayed_means(
     truth = truth_of(load_table(table))
     means: dict[Arm, list[float]] = {arm: [] for arm in arms}
     for repetition in repetitions:
+        known = _with_slowdowns(truth, met[repetition]) if met else truth
         for arm in arms:
             world = _world(settings, repetition, costs, truth.device_type, turnover_s.get(arm, 0.0))
-            means[arm].append(_mean_completion_s(world, truth, arm))
+            means[arm].append(_mean_completion_s(world, known, arm))
     return {arm: tuple(values) for arm, values in means.items()}
+
+
+def slowdowns_met(runs: Sequence[Mapping[str, Any]]) -> dict[int, dict[Pair, float]]:
+    """Return for each repetition the median slowdown of each ordered pair that met for long enough in the others."""
+    found: dict[int, dict[Pair, float]] = {}
+    for repetition in {run["repetition"] for run in runs}:
+        seen: dict[Pair, list[float]] = {}
+        for meeting in (each for run in runs if run["repetition"] != repetition for each in run["meetings"]):
+            if meeting["seconds"] >= LEAST_MEETING_S:
+                seen.setdefault((meeting["workload"], meeting["neighbour"]), []).append(meeting["slowdown"])
+        found[repetition] = {pair: statistics.median(values) for pair, values in seen.items()}
+    return found
+
+
+def _with_slowdowns(truth: TruthTable, slowdowns: Mapping[Pair, float]) -> TruthTable:
+    table, index = truth.table.copy(), truth.index
+    for (victim, neighbour), slowdown in slowdowns.items():
+        if victim in index and neighbour in index:
+            table[index[victim], index[neighbour]] = max(1.0, slowdown)
+    return replace(truth, table=table)
 
 
 def _world(

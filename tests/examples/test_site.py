@@ -19,7 +19,7 @@ from examples.site.__main__ import QUICK
 from examples.site.arms import WORKSPACE, Arm, RunSettings, WorkloadCost, measured_turnover_s
 from examples.site.core_clock import HIERARCHIES, CoreClock, CoreGroups
 from examples.site.greedy import GreedyClient
-from examples.site.replaying import replayed_means
+from examples.site.replaying import replayed_means, slowdowns_met
 from examples.site.report import paired_interval
 from examples.site.stream import SHORTEST_S, stream_of
 from interfere.data.traces import JobTrace, TraceJob, write_trace
@@ -73,6 +73,22 @@ def test_the_replay_knows_every_arm() -> None:
     assert min(slower[Arm.SLURM]) > 1.0 + min(means[Arm.SLURM]), "a place that stays empty delays all that wait"
     assert all(math.isfinite(value) and value > SHORTEST_S for values in means.values() for value in values)
     assert sum(means[Arm.OURS]) < sum(means[Arm.SLURM]), "these workloads pause, and nobody shares under slurm"
+
+
+def test_a_replay_takes_the_slowdowns_that_the_other_streams_met() -> None:
+    pair = {"workload": "spectrogram", "neighbour": "request-server"}
+    runs = [
+        {"repetition": 0, "meetings": [pair | {"slowdown": 9.0, "seconds": 3.0}]},
+        {"repetition": 1, "meetings": [pair | {"slowdown": x, "seconds": 3.0} for x in (2.0, 3.0, 4.0)]},
+        {"repetition": 1, "meetings": [pair | {"slowdown": 99.0, "seconds": 0.1}]},
+    ]
+    met = slowdowns_met(runs)
+    assert met == {0: {("spectrogram", "request-server"): 3.0}, 1: {("spectrogram", "request-server"): 9.0}}
+    costs = {name: WorkloadCost(start_up_s=0.2, step_s=0.01) for name in (*QUICK.workloads, QUICK.gang_workload)}
+    settings = replace(QUICK, jobs=20)
+    given = (settings, [0, 1], [Arm.SHARING], costs, "cpu", {})
+    as_measured, worse = replayed_means(*given), replayed_means(*given, met)
+    assert sum(worse[Arm.SHARING]) > sum(as_measured[Arm.SHARING])
 
 
 class Predicting(GreedyClient):
