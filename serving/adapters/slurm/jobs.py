@@ -149,8 +149,9 @@ class SlurmJob:
     priority: int = 0
     submit_s: float = 0.0
     eligible_s: float = 0.0
-    start_s: float = 0.0
+    start_s: float = 0.0  # of a pending job: when Slurm expects it to start
     end_s: float = 0.0
+    limit_s: float = 0.0  # after which Slurm may end it; 0: never
     restarts: int = 0
     may_requeue: bool = False
     node: str = ""  # where it runs or ran; several nodes as Slurm writes them, such as n[0-1]
@@ -201,6 +202,11 @@ class SlurmJob:
         """The number of shards of one GPU that the job requests; 0 for a job with any other request."""
         request = _REQUEST.fullmatch(self.tres)
         return int(request["count"] or 1) if request else 0
+
+    @property
+    def takes_whole_gpus(self) -> bool:
+        """Whether the job requests GPUs as a whole."""
+        return re.search("gres[:/]gpu", self.tres) is not None
 
     @property
     def typed(self) -> bool:
@@ -277,6 +283,7 @@ def _job(row: Mapping[str, Any], only_user: int | None) -> SlurmJob:
         eligible_s=float(_number(row.get("eligible_time"))),
         start_s=float(_number(row.get("start_time"))),
         end_s=float(_number(row.get("end_time"))),
+        limit_s=60.0 * _number(row.get("time_limit")),
         restarts=_number(row.get("restart_cnt")),
         may_requeue=row.get("requeue") is True,
         node=node,

@@ -94,10 +94,11 @@ def partition_problem(
     """Return the decision problem of a partition. `lost_s`: what a running job has lost to others so far, by job id."""
     # 1. Who may be advised, in Slurm's order.
     left_out: Counter[str] = Counter()
+    first_in_line = _first_in_line(partition, jobs)
     gpus = _shared_gpus(partition, jobs, nodes, settings, now_s, lost_s)
     smallest = min((gpu.shards for gpu in gpus), default=0)
     advised: list[tuple[SlurmJob, Job]] = []
-    returned: list[SlurmJob] = []
+    returned, blocked = list[SlurmJob](), list[SlurmJob]()
     for job in jobs:
         if job.state != "PENDING" or job.partition != partition or job.note is None:
             continue  # the job did not ask for advice
@@ -109,6 +110,9 @@ def partition_problem(
             left_out[reason or "comment"] += 1
             if job.note.state == "placed":
                 returned.append(job)
+        elif first_in_line is not None and _is_held_back(job, first_in_line, now_s):
+            left_out["whole GPUs go first"] += 1
+            blocked.append(job)
         else:
             advised.append((job, record))
     advised.sort(key=lambda pair: (-pair[0].priority, pair[0].submit_s, int(pair[0].id)))
@@ -136,7 +140,7 @@ def partition_problem(
         snapshot=snapshot,
         candidates=tuple(job for job, _ in candidates),
         running=running,
-        behind=tuple(job for k, (job, _) in enumerate(advised) if k not in decided),
+        behind=(*(job for k, (job, _) in enumerate(advised) if k not in decided), *blocked),
         returned=tuple(returned),
         ending={gpu.device.id: gpu.ending for gpu in gpus},
         left_out=left_out,
@@ -154,6 +158,20 @@ def _exclusion_reason(job: SlurmJob, smallest: int, settings: SlurmSettings, now
         "size": not 1 <= job.shards * LEAST_SHARDS <= smallest,  # two of its kind must fit on one GPU
     }
     return first_reason(checks)
+
+
+def _first_in_line(partition: str, jobs: Iterable[SlurmJob]) -> SlurmJob | None:
+    """Return the job of whole GPUs for which Slurm keeps the next free ones of a partition; None where no such job
+    waits."""
+    waiting = (job for job in jobs if job.state == "PENDING" and job.partition == partition and job.takes_whole_gpus)
+    return max((job for job in waiting if job.reason == "Resources"), key=lambda job: job.priority, default=None)
+
+
+def _is_held_back(job: SlurmJob, first: SlurmJob, now_s: float) -> bool:
+    """Return whether Slurm lets a job wait for one of whole GPUs, as backfilling does: the other one goes first, and
+    this one may still run when that one is expected to start."""
+    ends_in_time = 0 < job.limit_s <= first.start_s - now_s
+    return job.priority < first.priority and not ends_in_time
 
 
 def _is_decided_on(job: SlurmJob, settings: SlurmSettings) -> bool:

@@ -81,6 +81,20 @@ def test_a_prepared_place_is_not_offered_again_and_both_jobs_never_count_at_once
     assert devices(seen) == {"n0/g0": ("1", "2"), "n0/g1": ()}
 
 
+def test_a_job_that_slurm_would_not_start_before_a_gang_is_not_placed() -> None:
+    gang = pending(2, note=None, tres="gres:gpu:1", reason="Resources", start_s=NOW + 300.0, special="several nodes")
+    older, younger = pending(1), pending(3)
+    short = pending(4, limit_s=240.0)
+    seen = view(older, gang, younger, short, pending(5, limit_s=360.0))
+    assert [job.id for job in seen.candidates] == ["1", "4"]
+    assert [job.id for job in seen.behind] == ["3", "5"], "they are put off once more"
+    assert seen.left_out == {"whole GPUs go first": 2}
+    unknown = replace(gang, start_s=0.0)
+    assert [job.id for job in view(older, unknown, younger, short).candidates] == ["1"]
+    for other in (replace(gang, reason="Priority"), replace(gang, partition="b"), replace(gang, tres="")):
+        assert len(view(older, other, younger, short).candidates) == 3
+
+
 def test_gpus_that_advice_must_not_share() -> None:
     whole = running(1, "g0", held=(Held("gpu", GpuAddress("n0", "g0"), 1),))
     silent = running(2, "g1", comment="")
