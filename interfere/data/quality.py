@@ -152,10 +152,6 @@ class SlowdownFigures:
     slowdown_max: float
     steal_p90: float
 
-    def count(self, status: PairStatus) -> int:
-        """Return the number of rows with a status."""
-        return dict(self.rows_by_status)[status.value]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableQuality(SlowdownFigures):

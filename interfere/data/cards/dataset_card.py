@@ -145,6 +145,8 @@ def table_facts(table: Table) -> tuple[Words, ...]:
     """Return lines on what was measured: device types, machine and date, numbers of rows, and how far repeats agree."""
     rows = table.measurements
     device_types = sorted({row.device_type for row in rows} | {job.device_type for job in table.jobs})
+    if not rows:
+        return f"device type: {', '.join(device_types)}", f"{len(table.jobs)} jobs, no pairs"
     modes = ", ".join(sorted({row.mode for row in rows}))
     block_counts = [len(pair.passes) for pair in table.ok_pairs if pair.victim != pair.neighbour]
     blocks_per_row = _range_text((min(block_counts), max(block_counts))) if block_counts else "no"
