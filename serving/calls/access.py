@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,7 @@ ROLE_OF_METHOD: Mapping[str, Role] = {
     "RollbackModel": Role.OPERATE,
     "PinModel": Role.OPERATE,
 }
+_IDENTITIES = ("sha256", "certificates", "subjects")  # of a caller: SHA-256 of tokens, names of certificates, subjects
 # Observations that change what others reported.
 _OPERATORS_OBSERVATIONS = ("rollback", "reporter_weight")
 CHANGING = frozenset(
@@ -95,9 +97,9 @@ class Access:
         """Read the callers of a file, or know those of the host's token files. Without either everybody may do
         everything. `issued`: tokens whose subjects the file names. Raises InvalidInputError."""
         self._file, self._local, self._issued, self._signature = file, local, issued, (0, 0, 0)
-        self._by_token = {} if local is None else dict(local.callers())  # by the SHA-256 of the token
-        self._by_certificate: dict[str, Caller] = {}
-        self._by_subject: dict[str, Caller] = {}
+        self._callers: dict[str, dict[str, Caller]] = {kind: {} for kind in _IDENTITIES}
+        if local is not None:
+            self._callers["sha256"].update(local.callers())
         if issued is not None and file is None:
             raise InvalidInputError("the subjects of an issuer's tokens need a file of callers", remedy=REWRITE)
         if file is not None:
@@ -109,19 +111,20 @@ class Access:
             return Caller(name=address_of(context), is_known=False)
         if self._file is not None:
             self._read_again(self._file)
-        for identity in _certificate_names(context) if self._by_certificate else ():
-            if found := self._by_certificate.get(identity):
+        callers = self._callers
+        for identity in _certificate_names(context) if callers["certificates"] else ():
+            if found := callers["certificates"].get(identity):
                 return found
         token = _bearer_token(context)
         if not token:
             raise self._refusal("this server answers known callers only, and the call names none")
         sent = hashlib.sha256(token.encode()).hexdigest()
-        for digest, caller in self._by_token.items():
+        for digest, caller in callers["sha256"].items():
             if hmac.compare_digest(digest, sent):
                 return caller
         if self._issued is not None and token.count(".") == 2:  # header, claims, signature
             subject = self._issued.subject(token)
-            if found := self._by_subject.get(subject):
+            if found := callers["subjects"].get(subject):
                 return found
             raise UnauthenticatedError(
                 "the subject of the token is no known caller",
@@ -139,7 +142,7 @@ class Access:
             return None
         if self._file is not None:
             self._read_again(self._file)
-        callers = {**self._by_token, **self._by_certificate, **self._by_subject}.values()
+        callers = chain.from_iterable(each.values() for each in self._callers.values())
         return {caller.name: caller.scopes for caller in callers if Role.REPORT in caller.roles}
 
     def check_method(self, caller: Caller, method: str) -> None:
@@ -187,9 +190,7 @@ class Access:
             return
 
     def _read(self, file: Path) -> None:
-        by_token: dict[str, Caller] = {}
-        by_certificate: dict[str, Caller] = {}
-        by_subject: dict[str, Caller] = {}
+        callers: dict[str, dict[str, Caller]] = {kind: {} for kind in _IDENTITIES}
         signature, entries = read_callers(file)
         for name, entry in entries.items():
             caller = Caller(
@@ -197,11 +198,9 @@ class Access:
                 roles=frozenset(map(Role, entry["roles"])),
                 scopes=frozenset(entry.get("scopes", ())),
             )
-            by_token |= dict.fromkeys(entry.get("sha256", ()), caller)
-            by_certificate |= dict.fromkeys(entry.get("certificates", ()), caller)
-            by_subject |= dict.fromkeys(entry.get("subjects", ()), caller)
-        self._by_token, self._by_certificate, self._by_subject = by_token, by_certificate, by_subject
-        self._signature = signature
+            for kind in _IDENTITIES:
+                callers[kind] |= dict.fromkeys(entry.get(kind, ()), caller)
+        self._callers, self._signature = callers, signature
 
 
 def read_callers(file: Path) -> tuple[tuple[int, int, int], dict[str, dict[str, list[str]]]]:
@@ -233,7 +232,7 @@ def check_callers(file: Path, entries: Any) -> None:
 
 def _fault(name: str, entry: Any) -> str:
     """Return what is wrong with an entry; empty where nothing is."""
-    lists = {"roles", "scopes", "sha256", "certificates", "subjects"}
+    lists = {"roles", "scopes", *_IDENTITIES}
     if not _NAME.fullmatch(name):
         return "not a name"
     if not isinstance(entry, dict) or not entry.keys() <= lists:
@@ -242,7 +241,7 @@ def _fault(name: str, entry: Any) -> str:
         return "every value is a list of texts"
     if not entry.get("roles") or not set(entry["roles"]) <= set(Role):
         return f"roles are some of {', '.join(Role)}"
-    if not any(entry.get(kind) for kind in ("sha256", "certificates", "subjects")):
+    if not any(map(entry.get, _IDENTITIES)):
         return "it has neither a token nor a certificate nor a subject"
     return "" if all(map(_SHA256.fullmatch, entry.get("sha256", ()))) else "sha256 is 64 hexadecimal digits, lower case"
 
