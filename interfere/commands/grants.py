@@ -79,13 +79,13 @@ def _page(tables: "GrantTables") -> list[Part]:
             grant.device_id,
             str(grant.granules),
             format_gib(grant.bytes),
-            "" if math.isnan(grant.since_s) else f"{grant.since_s:g}",
+            "" if math.isnan(grant.since_s) else f"{grant.since_s:.15g}",
             "to start" if grant.planned else format_gib(grant.last_use_bytes),
             str(grant.times_exceeded),
         )
         for grant in tables.grants
     )
-    title = f"scope {tables.scope} at {tables.now_s:g} s: what devices hand out"
+    title = f"scope {tables.scope} at {tables.now_s:.15g} s: what devices hand out"
     columns = ("device", "granules", "granted", "free", "granule", "ratio", "on the host")
     parts: list[Part] = [
         text_table(title, columns, devices),

@@ -25,7 +25,7 @@ def list_scopes(target: Target = None, as_json: JsonFlag = False) -> None:
     with connect(target) as client:
         listed = client.scopes()
     rows = (
-        (each.scope, f"{each.now_s:.6g}", *map(str, (each.promises, each.accepted_deadlines, each.grants)))
+        (each.scope, f"{each.now_s:.15g}", *map(str, (each.promises, each.accepted_deadlines, each.grants)))
         for each in listed.scopes
     )
     columns = ("scope", "its clock, s", "promised starts", "deadlines", "grants")
@@ -95,6 +95,6 @@ def reset(
         "accepted_deadlines": len(forgotten.accepted_deadlines),
         "grants": len(forgotten.grants),
     }
-    counts = f"{document['promises']} promises, {document['accepted_deadlines']} accepted deadlines"
-    text = f"scope {scope} of {path}: forgot its clock ({forgotten.now_s:g} s), {counts}, {document['grants']} grants"
+    counts = (f"{document[name]} {name.replace('_', ' ')}" for name in ("promises", "accepted_deadlines", "grants"))
+    text = f"scope {scope} of {path}: forgot its clock ({forgotten.now_s:.15g} s), {', '.join(counts)}"
     emit(document, escape(text), as_json=as_json)

@@ -77,7 +77,7 @@ def decisions_parts(listed: DecisionList) -> list[Part]:
     rows = (
         (
             Link(each.decision_id, page=decision_path(listed.scope, each.decision_id)),
-            "" if math.isnan(each.now_s) else f"{each.now_s:.6g}",
+            "" if math.isnan(each.now_s) else f"{each.now_s:.15g}",
             str(each.started_alone),
             str(each.started_shared),
             str(each.waiting),

@@ -143,11 +143,10 @@ def _searches(
                     most=most(world, kind),
                     tried={},
                 )
-                done = {count: scores.get(search.task(count)) for count in range(search.most + 1)}
                 tried = {
                     count: is_equal_service(score, reference)
-                    for count, score in done.items()
-                    if score is not None and reference is not None
+                    for count in range(search.most + 1)
+                    if reference is not None and (score := scores.get(search.task(count))) is not None
                 }
                 yield replace(search, tried=tried)
 

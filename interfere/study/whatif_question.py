@@ -260,23 +260,15 @@ def _check(study: Study) -> None:
                 value=queue.label,
                 remedy=f"for example {', '.join(each.label for each in COMMON_QUEUES)}",
             )
-    for load in study.loads:
-        if not 0 < load < 1:
-            raise InvalidInputError(
-                "--load lies between 0 and 1: beyond, gains grow with the length of the trace",
-                value=load,
-                remedy="for example 0.85",
-            )
-    for cap in study.caps:
-        if not 1 < cap < math.inf:
-            raise InvalidInputError("--cap is a slowdown above 1", value=cap, remedy="for example 1.25")
-    for seats in study.seats:
-        if not DEFAULT_SEATS < seats <= MAX_SEATS:
-            raise InvalidInputError(
-                f"--seats lies between {DEFAULT_SEATS + 1} and {MAX_SEATS}: two jobs a device are always compared",
-                value=seats,
-                remedy="for example 3",
-            )
+    ranges = (
+        (study.loads, 0.0, 1.0, "--load lies between 0 and 1: beyond, gains grow with the length of the trace", 0.85),
+        (study.caps, 1.0, math.inf, "--cap is a slowdown above 1", 1.25),
+        (study.seats, DEFAULT_SEATS, MAX_SEATS + 1, "--seats is 3 or more: two jobs a device are always compared", 3),
+    )
+    for values, low, high, what, example in ranges:
+        for value in values:
+            if not low < value < high:
+                raise InvalidInputError(what, value=value, remedy=f"for example {example}")
     matching = [_sharing(queue, Sharing.MATCHING, one_gpu=False) for queue in study.schedulers]
     if study.seats and not any(each.plans_groups for each in matching):
         raise InvalidInputError(

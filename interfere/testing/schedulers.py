@@ -22,8 +22,8 @@ import pytest
 
 from interfere.records import Device
 from interfere.sharing_modes import SharingMode
-from interfere.sim.beliefs import MatrixPredictor, true_beliefs
-from interfere.sim.cluster import Cluster, Decision, Scheduler, Start, Truth
+from interfere.sim.beliefs import true_beliefs
+from interfere.sim.cluster import Cluster, Decision, Scheduler, Start
 from interfere.sim.edge_world import EdgeSetting, edge_beliefs, edge_truth, with_deadlines
 from interfere.sim.replay import Replayed, replay
 from interfere.sim.schedulers.records import Queue, SchedulerRecord
@@ -34,51 +34,33 @@ from interfere.sim.world import HOUR_S, SimDevice, SimJob, World
 
 
 @dataclass
-class Contract:
-    """The rules that a scheduler must keep, by its record and settings."""
-
-    record: SchedulerRecord
-    beliefs: MatrixPredictor
-    max_slowdown: float
-    max_shared_gpus: int
-
-    @property
-    def heeds_deadlines(self) -> bool:
-        """May it drop jobs?"""
-        return self.record.drop or self.promises_deadlines or self.record.queue is Queue.POLICY_NO_PROMISES
-
-    @property
-    def promises_deadlines(self) -> bool:
-        """May it promise deadlines?"""
-        return self.record.queue in (Queue.SLOTS, Queue.POLICY_DEADLINES)
-
-
-@dataclass
 class CheckedScheduler:
     """Checks every decision of a scheduler against the cluster that it was made for."""
 
     inner: Scheduler
-    contract: Contract
+    record: SchedulerRecord
     decisions: list[tuple[float, Decision]] = field(default_factory=list)
 
     def decide(self, cluster: Cluster) -> Decision:
         """The decision of the scheduler, checked."""
         decision = self.inner.decide(cluster)
-        check_decision(decision, cluster, self.contract)
+        check_decision(decision, cluster, self.record)
         self.decisions.append((cluster.now_s, decision))
         return decision
 
 
-def check_decision(decision: Decision, cluster: Cluster, contract: Contract) -> None:
+def check_decision(decision: Decision, cluster: Cluster, record: SchedulerRecord) -> None:
     """Points 1 to 6."""
+    promises_deadlines = record.queue in (Queue.SLOTS, Queue.POLICY_DEADLINES)
+    heeds_deadlines = record.drop or promises_deadlines or record.queue is Queue.POLICY_NO_PROMISES
     for job_id in decision.stops:
-        assert contract.record.is_preemptive
+        assert record.is_preemptive
         assert cluster.running[job_id].job.preemptible
     for job_id in decision.drops:
-        assert contract.heeds_deadlines
+        assert heeds_deadlines
         assert cluster.waiting[job_id].job.has_deadline
     for job_id in decision.promises:
-        assert contract.promises_deadlines
+        assert promises_deadlines
         assert cluster.jobs[job_id].job.has_deadline
     on_device: dict[str, list[str]] = {device_id: [] for device_id in cluster.devices}
     for job_id, state in cluster.running.items():
@@ -90,13 +72,13 @@ def check_decision(decision: Decision, cluster: Cluster, contract: Contract) -> 
         assert start.job_id not in started
         assert start.job_id not in decision.drops
         assert start.job_id in cluster.waiting or start.job_id in decision.stops
-        check_start(start, on_device, cluster, contract)
+        check_start(start, on_device, cluster, record)
         started.add(start.job_id)
         for device_id in start.device_ids:
             on_device[device_id].append(start.job_id)
 
 
-def check_start(start: Start, on_device: dict[str, list[str]], cluster: Cluster, contract: Contract) -> None:
+def check_start(start: Start, on_device: dict[str, list[str]], cluster: Cluster, record: SchedulerRecord) -> None:
     """Points 2 to 4."""
     job = cluster.jobs[start.job_id].job
     devices = [cluster.devices[device_id] for device_id in start.device_ids]
@@ -107,16 +89,16 @@ def check_start(start: Start, on_device: dict[str, list[str]], cluster: Cluster,
     (host_ids,) = {tuple(on_device[device_id]) for device_id in start.device_ids}  # the same on every device
     if not host_ids:
         return
-    assert len(host_ids) < contract.record.seats
-    assert contract.record.sharing
-    assert job.gpus <= contract.max_shared_gpus
-    index = contract.beliefs.index
+    assert len(host_ids) < record.seats
+    assert record.sharing
+    assert job.gpus <= MAX_SHARED_GPUS
+    index = BELIEFS.index
     for host_id in host_ids:
         host_devices = {device_id for device_id, job_ids in on_device.items() if host_id in job_ids}
         assert host_devices == set(start.device_ids)
         guest, host = index[job.workload], index[cluster.jobs[host_id].job.workload]
-        slowdown = contract.beliefs.on_type(devices[0].device.type)[[guest, host], [host, guest]]
-        assert max(slowdown) <= contract.max_slowdown * (1 + 1e-6)
+        slowdown = BELIEFS.on_type(devices[0].device.type)[[guest, host], [host, guest]]
+        assert max(slowdown) <= MAX_SLOWDOWN * (1 + 1e-6)
 
 
 def check_replay(replayed: Replayed) -> None:
@@ -135,13 +117,12 @@ def check_replay(replayed: Replayed) -> None:
             assert done_s[job.id] == pytest.approx(job.duration_s + stops * job.checkpoint_s, abs=1e-6)
 
 
-def check_scheduler(make: Callable[[], Scheduler], contract: Contract, world: World, truth: Truth) -> Replayed:
+def check_scheduler(record: SchedulerRecord, world: World) -> Replayed:
     """All points; the replay."""
-    first = CheckedScheduler(make(), contract)
-    replayed = replay(world, truth, first, seats=contract.record.seats)
+    first, again = (CheckedScheduler(make_scheduler(record, SETTINGS), record) for _ in range(2))
+    replayed = replay(world, TRUTH, first, seats=record.seats)
     check_replay(replayed)
-    again = CheckedScheduler(make(), contract)
-    assert replay(world, truth, again, seats=contract.record.seats).ended_s.tolist() == replayed.ended_s.tolist()
+    assert replay(world, TRUTH, again, seats=record.seats).ended_s.tolist() == replayed.ended_s.tolist()
     assert again.decisions == first.decisions
     return replayed
 
@@ -261,5 +242,4 @@ class SchedulerLaws:
     def test_it_does_what_its_record_allows_on_every_world(
         self, scheduler: SchedulerRecord, world: Callable[[], World]
     ) -> None:
-        contract = Contract(scheduler, BELIEFS, MAX_SLOWDOWN, MAX_SHARED_GPUS)
-        check_scheduler(lambda: make_scheduler(scheduler, SETTINGS), contract, world(), TRUTH)
+        check_scheduler(scheduler, world())

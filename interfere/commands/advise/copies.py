@@ -9,6 +9,7 @@ import typer
 
 from interfere.commands.output import JsonFlag, emit
 from interfere.reports.document import Sentence, Table, text_table
+from interfere.reports.numbers import format_digits
 
 if TYPE_CHECKING:
     from interfere.predict.copies.advice import CopiesAdvice
@@ -56,7 +57,8 @@ def _table(advice: "CopiesAdvice") -> Table:
     """Return a table of the expected latency of every number of copies in every slice."""
     rows = []
     for each in advice.outlooks:
-        interval = f"{1e3 * each.latency_s:.3g} ({1e3 * each.lower_s:.3g}-{1e3 * each.upper_s:.3g})"
+        latency, lower, upper = (format_digits(1e3 * one) for one in (each.latency_s, each.lower_s, each.upper_s))
+        interval = f"{latency} ({lower}-{upper})"
         size, _, copies = each.configuration
         rows.append((f"{size}g", str(copies), interval, f"{each.slowdown:.2f}", f"{each.good_probability:.0%}"))
     return text_table("", ("slice", "copies", "latency, ms (90 %)", "slowdown", "good"), rows)
@@ -68,7 +70,7 @@ def _text(advice: "CopiesAdvice") -> str:
     lines = [
         *(unmet if advice.good_probability == 0.0 else ()),
         f"{copies} {'copy' if copies == 1 else 'copies'} in a slice of {size}g, batch {batch}: "
-        f"{advice.throughput:.4g} requests/s, {1e3 * advice.latency_s:.3g} ms a batch",
+        f"{format_digits(advice.throughput)} requests/s, {format_digits(1e3 * advice.latency_s)} ms a batch",
         f"misses the latency target with probability {advice.miss_probability:.0%}; "
         f"within 5 % of the best with probability {advice.good_probability:.0%}",
     ]

@@ -94,20 +94,10 @@ def pair_name(row: PairMeasurement) -> str:
 
 def quickstart_document(findings: Findings) -> Document:
     """Return the report of a run of quickstart as a document."""
-    chosen, random_mean = _compared(findings).measured, findings.rows[2].measured
-    tiles = report.Tiles(
-        (
-            report.Tile(value=chosen.mean_slowdown.value, form=MEAN, label="mean slowdown, chosen pairing"),
-            report.Tile(value=random_mean.mean_slowdown.value, form=MEAN, label="mean over all pairings"),
-            report.Tile(value=chosen.worst_victim, form=SLOWDOWN, label="worst job, chosen pairing"),
-            report.Tile(value=random_mean.worst_victim, form=SLOWDOWN, label="worst job, mean over all pairings"),
-        )
-    )
     return Document(
         "Which jobs should share a core?",
         (
             Sentence(_lead(findings), tone=Tone.LEAD),
-            Section("At a glance", (tiles,), is_detail=True),
             Section("The chosen pairing", tuple(_chosen(findings))),
             Section("Compared with other pairings", tuple(_comparison(findings))),
             *_model_sections(findings),
@@ -130,11 +120,6 @@ def _lead(findings: Findings) -> str:
         f"{n} jobs share {n // 2} cores, two on each. A core is shared in time slices, as a GPU is. A slowdown of "
         f"1.5 × says that a step takes 1.5 times as long as alone. {where}"
     )
-
-
-def _compared(findings: Findings) -> ComparisonRow:
-    """Return the row of the chosen pairing that is compared: from the second measurement where there is one."""
-    return next((row for row in findings.rows if row.name == "chosen, run again"), findings.rows[0])
 
 
 def _chosen(findings: Findings) -> Iterator[Part]:
@@ -188,21 +173,6 @@ def _comparison(findings: Findings) -> Iterator[Part]:
                 row.measured.past_cap,
                 row.predicted.worst_victim,
                 f"{row.slowdowns - len(row.stand_ins)} of {row.slowdowns}",
-            )
-            for row in findings.rows
-        ),
-    )
-    yield report.RowPlot(
-        title="Mean slowdown of each pairing",
-        axis=report.Axis(title="mean slowdown", form=SLOWDOWN, low=1.0),
-        series=(
-            report.Series(name="measured", mark=report.Mark.DOT, colour=report.Colour.BLUE),
-            report.Series(name="predicted", mark=report.Mark.DIAMOND, colour=report.Colour.ORANGE, is_assumed=True),
-        ),
-        rows=tuple(
-            report.PlotRow(
-                label=row.name,
-                values=((_estimate(row.measured.mean_slowdown),), (_estimate(row.predicted.mean_slowdown),)),
             )
             for row in findings.rows
         ),

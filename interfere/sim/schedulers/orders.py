@@ -12,7 +12,6 @@ from interfere.sim.schedulers.estimates import Estimate, ToldDurations
 class Order:
     """An order of jobs: a key for each job, of which the smallest comes first."""
 
-    max_key: ClassVar[float] = math.inf  # an upper bound of all keys
     jumps: ClassVar[bool] = False  # do keys of running jobs change in jumps, so that the order must be computed again?
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
@@ -35,8 +34,6 @@ def in_order(order: Order, states: Iterable[JobState], cluster: Cluster) -> list
 @dataclass(frozen=True, kw_only=True)
 class Fifo(Order):
     """First come, first served."""
-
-    max_key: ClassVar[float] = 0.0
 
     def keys(self, states: Sequence[JobState], cluster: Cluster) -> list[float]:
         """Return 0 for every job, so that arrival decides."""
@@ -73,7 +70,6 @@ class LeastAttained(Order):
     Each of its two queues is ordered by arrival. No job ever leaves the second queue, so its members are remembered.
     """
 
-    max_key: ClassVar[float] = 1.0
     jumps: ClassVar[bool] = True
     threshold_s: float = TIRESIAS_THRESHOLD_S
     _second: set[str] = field(default_factory=set)  # ids of jobs of this cluster that it saw in the second queue

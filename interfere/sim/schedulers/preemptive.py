@@ -202,13 +202,11 @@ class _DraftDecision:
         for the first one contains all that later ones need.
         """
         if self._last_first is None:
-            (first_key, first_arrival), running = first, list(self.cluster.running.values())
-            if first_key >= self._order.max_key:  # by arrival alone: no keys of the others are needed
-                running = [state for state in running if state.arrival_rank >= first_arrival]
+            running = list(self.cluster.running.values())
             ranked = [
                 ((key, state.arrival_rank), state)
                 for state, key in zip(running, self._order.keys(running, self.cluster), strict=True)
-                if key > first_key or (key == first_key and state.arrival_rank >= first_arrival)
+                if (key, state.arrival_rank) >= first
             ]
             if self.cluster.shared:
                 ranked = [(self._rank_of_pair(rank, state), state) for rank, state in ranked if _leads_pair(state)]

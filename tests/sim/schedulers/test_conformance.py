@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 
 from interfere.sim.schedulers.records import PRESETS, Queue, SchedulerRecord, Sharing
-from interfere.sim.schedulers.registry import make_scheduler
 from interfere.sim.world import World
 from interfere.testing.schedulers import (
-    BELIEFS,
-    MAX_SHARED_GPUS,
-    MAX_SLOWDOWN,
-    SETTINGS,
-    TRUTH,
-    Contract,
     SchedulerLaws,
     check_scheduler,
     deadlines,
@@ -41,8 +34,7 @@ def test_the_worlds_make_schedulers_do_everything() -> None:
     """On these worlds jobs share, are stopped, dropped and promised; else the suite would prove little."""
 
     def done(name: str, world: World) -> tuple[bool, bool, bool, bool]:
-        contract = Contract(PRESETS[name], BELIEFS, MAX_SLOWDOWN, MAX_SHARED_GPUS)
-        replayed = check_scheduler(lambda: make_scheduler(PRESETS[name], SETTINGS), contract, world, TRUTH)
+        replayed = check_scheduler(PRESETS[name], world)
         return (
             any(span.partner_id for span in replayed.spans),
             bool(replayed.stops.sum()),
