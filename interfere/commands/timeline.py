@@ -12,7 +12,6 @@ from interfere.commands.output import JsonFlag, emit, progress_note
 
 if TYPE_CHECKING:
     from interfere.records import JobProfile
-    from interfere.timeline.mode_comparison import ModeResult, PairScenario
 
 app = typer.Typer(add_completion=False)
 Source = Annotated[Path | None, typer.Option("--data", help="Folder of a table. Default: the shipped one.")]
@@ -43,11 +42,16 @@ def timeline(
 
     The results show, among others, how much the low job gains when its kernels fill the gaps of the high one.
     """
+    from dataclasses import asdict
+
+    from interfere.reports.document import table_of
     from interfere.reports.html_page import write_html_page
     from interfere.timeline.kernel_schedulers import select_kernel_schedulers
     from interfere.timeline.mode_comparison import (
+        COLUMNS,
         compare_sharing_modes,
         comparison_document,
+        explanatory_notes,
         scenario_from_profiles,
         shown_window_s,
     )
@@ -59,26 +63,17 @@ def timeline(
     results = compare_sharing_modes(scenario, modes, record_spans_until_s=window_s)
     page = comparison_document(scenario, results)
     picture = write_html_page(out / "timeline.html", page) if out else None
-    _print(scenario, results, picture, as_json=as_json)
-
-
-def _print(scenario: "PairScenario", results: "Sequence[ModeResult]", picture: Path | None, *, as_json: bool) -> None:
-    """Print the figures of each sharing mode and the assumptions behind the figures."""
-    from dataclasses import asdict
-
-    from interfere.reports.document import table_of
-    from interfere.timeline.mode_comparison import COLUMNS, explanatory_notes
-
-    high, low = scenario.high, scenario.low
-    table = table_of(f"{high.name} (high) beside {low.name} (low), replayed", COLUMNS, results)
-    document = {
-        "high": {"workload": high.name, "solo_s": high.solo_s, "gaps": high.gaps, "order": high.order},
-        "low": {"workload": low.name, "solo_s": low.solo_s, "gaps": low.gaps, "order": low.order},
+    figures = table_of(f"{high} (high) beside {low} (low), replayed", COLUMNS, results)
+    jobs = {
+        side: {"workload": job.name, "solo_s": job.solo_s, "gaps": job.gaps, "order": job.order}
+        for side, job in (("high", scenario.high), ("low", scenario.low))
+    }
+    document = jobs | {
         "low_kernels_too_long": scenario.oversized_low_kernels,
         "modes": [{k: v for k, v in asdict(result).items() if k != "spans"} for result in results],
-        "picture": str(picture) if picture else None,
+        "picture": picture,
     }
-    emit(document, [table], as_json=as_json)
+    emit(document, [figures], as_json=as_json)
     for line in (*explanatory_notes(scenario), *([f"wrote {picture}"] if picture else [])):
         progress_note(escape(line))
 

@@ -10,7 +10,6 @@ from interfere.records import (
     DecisionSummary,
     Explanation,
     PairExplanation,
-    Refusal,
     ScopeState,
 )
 from interfere.reports.document import Items, Link, Part, Sentence, Table, text_table
@@ -115,13 +114,10 @@ def explanation_parts(explanation: Explanation) -> list[Part]:
     if explanation.refused:
         choices = count_noun(explanation.refused_total, "choice")
         refused = f"Not allowed: {choices} of partner and kind of device, for example"
-        items = tuple(f"{_refused_choice(refusal)}: {refusal.reason}" for refusal in explanation.refused)
+        with_whom = (f"beside {each.partner_id}" if each.partner_id else "alone" for each in explanation.refused)
+        items = tuple(f"{who}: {each.reason}" for who, each in zip(with_whom, explanation.refused, strict=True))
         parts += [Sentence(refused), Items(items)]
     return parts
-
-
-def _refused_choice(refusal: Refusal) -> str:
-    return f"beside {refusal.partner_id}" if refusal.partner_id else "alone"
 
 
 def _sentence(explanation: Explanation) -> str:

@@ -227,24 +227,19 @@ def _tiles_of_model(model: ModelInfo) -> Tiles:
     )
 
 
-def _name(each: Checked) -> str:
-    one = each.logged.window
-    return f"{one.workload} beside {' + '.join(one.company)} on {one.device_type}"
-
-
 def _plot(known: Sequence[Checked]) -> report.LinePlot:
-    points = tuple(
-        report.Point(
-            each.logged.slowdown, each.predicted, each.low, each.high, f"{_name(each)}: {each.logged.slowdown:.2f} ×"
-        )
-        for each in known
-    )
+    points = []
+    for each in known:
+        one = each.logged.window
+        label = f"{one.workload} beside {' + '.join(one.company)} on {one.device_type}"
+        text = f"{label}: {TIMES.text(each.logged.slowdown)}"
+        points.append(report.Point(each.logged.slowdown, each.predicted, each.low, each.high, text))
     return report.LinePlot(
         title="Predicted slowdown with its 90 % interval, over the measured one; on the line both are equal",
         x=report.Axis(title="measured", form=TIMES, is_log=True),
         y=report.Axis(title="predicted now", form=TIMES, is_log=True),
         series=(report.Series(name="window"),),
-        panels=(report.Panel(points=(points,)),),
+        panels=(report.Panel(points=(tuple(points),)),),
         is_square=True,
     )
 

@@ -175,15 +175,11 @@ def _predictions(client: PolicyClient, _: QueryParams) -> Document:
     return pages.predictions(log, _check(client, windows))
 
 
-def _models(client: PolicyClient, _: QueryParams) -> Document:
-    return pages.models(client.list_models(), client.model())
-
-
 _PAGES: dict[str, Callable[[PolicyClient, QueryParams], Document]] = {
     "/": _overview,
     "/decision": _decision,
     "/predictions": _predictions,
-    "/models": _models,
+    "/models": lambda client, _: pages.models(client.list_models(), client.model()),
 }
 
 

@@ -75,7 +75,8 @@ def _parts(parts: Sequence[Part], width: int, heading: str = "") -> "Iterator[Re
                     yield from shown
             case Sentence():
                 text = Text(f"{part.lead} " if part.lead else "", style="bold")
-                text.append(words_text(part.text), style=_style(part.tone))
+                style = STYLES.get(part.tone, "")
+                text.append(words_text(part.text), style=f"bold {style}" if part.tone in VERDICTS else style)
                 yield text
             case Items():
                 marks = (f"{k}." if part.ordered else "•" for k in range(1, len(part.items) + 1))
@@ -93,10 +94,6 @@ def _parts(parts: Sequence[Part], width: int, heading: str = "") -> "Iterator[Re
                 yield from _table(part, width, has_title=part.title != heading)
             case Folded():
                 continue
-
-
-def _style(tone: Tone) -> str:
-    return f"bold {STYLES[tone]}" if tone in VERDICTS else STYLES.get(tone, "")
 
 
 def _hanging(mark: str, text: "str | Text", indent: int) -> "RichTable":

@@ -5,13 +5,12 @@ in YAML before Markdown, which Hugging Face reads.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
 from interfere.reports.document import (
-    Cell,
     Code,
     Document,
     Folded,
@@ -76,17 +75,15 @@ def markdown_table(table: Table) -> str:
     rules = ("---:" if column.form is not None else "---" for column in table.columns)
     lines = [_line(column.title for column in table.columns), f"|{'|'.join(rules)}|"]
     for row in table.rows:
-        cells = zip(row, table.columns, strict=True)
-        lines.append(_line(_bold(cell_text(cell, column), isinstance(cell, Toned)) for cell, column in cells))
+        texts = (cell_text(cell, column) for cell, column in zip(row, table.columns, strict=True))
+        lines.append(
+            _line(f"**{text}**" if isinstance(cell, Toned) else text for cell, text in zip(row, texts, strict=True))
+        )
     return "\n".join(lines)
 
 
 def _line(cells: "Iterator[str]") -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |"
-
-
-def _bold(text: str, is_bold: bool) -> str:
-    return f"**{text}**" if is_bold else text
 
 
 FENCE = "---\n"
@@ -127,17 +124,16 @@ def _part(part: Part) -> dict[str, Any]:
             content = {"entries": {name: words_text(text) for name, text in part.entries}}
         case Table():
             columns = [{"heading": c.heading, "unit": c.form.quantity if c.form else None} for c in part.columns]
-            content = {"title": part.title, "columns": columns, "rows": [_row(row) for row in part.rows]}
+            rows = [
+                [cell.text if isinstance(cell, Toned | Link) else _plain(cell) for cell in row] for row in part.rows
+            ]
+            content = {"title": part.title, "columns": columns, "rows": rows}
         case HeatMap():
             cells = [[_plain(part.cells[row, column]) for column in part.columns] for row in part.rows]
             content = {"title": part.title, "rows": part.rows, "columns": part.columns, "cells": cells}
         case _:
             content = {field.name: _plain(getattr(part, field.name)) for field in fields(part)}
     return {"kind": type(part).__name__.lower(), **content}
-
-
-def _row(row: Sequence[Cell]) -> list[Any]:
-    return [cell.text if isinstance(cell, Toned | Link) else _plain(cell) for cell in row]
 
 
 def _plain(value: Any) -> Any:

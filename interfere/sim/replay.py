@@ -63,7 +63,7 @@ def replay(
         {moment for device in world.devices for window in device.windows for moment in window if moment < math.inf}
     )
     ends: list[tuple[float, int, int, str]] = []  # heap of (end, arrival rank, rate version, job id)
-    usage: list[tuple[float, int, int, int]] = []
+    usage: list[tuple[float, int, int, int]] = []  # time; busy devices, shared devices, waiting jobs
     arrived, changes, over, rates_read, wake_s = 0, 0, 0, 0, math.inf
     while over < len(world.jobs):
         # 1. Find the next event.
@@ -104,7 +104,7 @@ def replay(
             if state.devices:
                 heapq.heappush(ends, (state.end_s(), state.arrival_rank, state.rate_version, state.job.id))
         rates_read = len(cluster.changed_rates)
-        usage.append(_usage(cluster))
+        usage.append((now_s, cluster.busy, cluster.shared, len(cluster.waiting)))
         if report is not None and len(usage) % PROGRESS_EVENTS == 0:
             report(over, len(world.jobs))
     return _replayed(world, cluster, usage)
@@ -113,11 +113,6 @@ def replay(
 def _is_void(state: JobState | None, rate_version: int) -> bool:
     """Return whether the rate has changed since this end was computed."""
     return state is None or state.rate_version != rate_version
-
-
-def _usage(cluster: Cluster) -> tuple[float, int, int, int]:
-    """Return the present time, and the numbers of busy devices, shared devices and waiting jobs."""
-    return cluster.now_s, cluster.busy, cluster.shared, len(cluster.waiting)
 
 
 def _replayed(world: World, cluster: Cluster, usage: list[tuple[float, int, int, int]]) -> Replayed:

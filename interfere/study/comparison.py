@@ -269,24 +269,11 @@ def change_over_days(runs: Sequence[ReplayResult], references: Sequence[ReplayRe
 
     None where there is nothing to compare or a job was dropped: means over different jobs cannot be compared.
     """
-    pairs = _paired(runs, references)
-    days = [run.days.completion_change(other.days) for run, other in pairs if run.days and other.days]
-    if not days:
-        return None
-    traces = _traces([run for run, _ in pairs], _shares(pairs))
-    return mean_over_days(days, RELATIVE_CHANGE, traces=traces, subtract=1.0)
-
-
-def _paired(
-    runs: Sequence[ReplayResult], references: Sequence[ReplayResult]
-) -> list[tuple[ReplayResult, ReplayResult]]:
-    """Return pairs of a run and a reference on the same trace; no pairs at all where any of them dropped a job."""
     by_trace = {_trace(other): other for other in references}
     pairs = [(run, other) for run in runs if (other := by_trace.get(_trace(run))) is not None]
-    return [] if any(run.score.dropped or other.score.dropped for run, other in pairs) else pairs
-
-
-def _shares(pairs: Sequence[tuple[ReplayResult, ReplayResult]]) -> list[float]:
-    """Return the relative change of the mean completion time for each trace on which jobs ended."""
+    days = [run.days.completion_change(other.days) for run, other in pairs if run.days and other.days]
+    if not days or any(run.score.dropped or other.score.dropped for run, other in pairs):
+        return None
     shares = [run.score.mean_completion_s / other.score.mean_completion_s - 1 for run, other in pairs]
-    return [share for share in shares if not math.isnan(share)]
+    traces = _traces([run for run, _ in pairs], shares)
+    return mean_over_days(days, RELATIVE_CHANGE, traces=traces, subtract=1.0)

@@ -104,6 +104,15 @@ def _key_figures(answer: "WhatIfAnswer") -> report.Tiles:
     main = next(iter(main_effects(answer)), None)
     change = main_change(answer, main) if main and main.change else None
     interval = CHANGE.ends(change.interval.low, change.interval.high) if change else ""
+    months = " over months at such loads" if answer.over_loads else ""
+    saved = (
+        Tile(
+            value=f"{each.with_sharing} of {each.devices}",
+            label=f"{'GPUs' if len(answer.saved) == 1 else each.device_type} to give back at equal service",
+            detail=f"{each.without_sharing} without sharing",
+        )
+        for each in answer.saved
+    )
     without = f"{hours(1).text(main.reference.mean_completion_s)} without" if main and main.reference else DASH
     return report.Tiles(
         (
@@ -116,12 +125,12 @@ def _key_figures(answer: "WhatIfAnswer") -> report.Tiles:
             Tile(
                 value=coverage.job_share, form=percent(), label="of the jobs covered", detail=f"{coverage.jobs:,} jobs"
             ),
-            *_saved_tile(answer),
+            *saved,
             Tile(value=answer.load, form=LOAD, label="offered load", detail="1 = all devices busy all the time"),
             Tile(
                 value=change.mean if change else DASH,
                 form=CHANGE,
-                label=f"mean completion time{_of_months(answer)}, {main.against}" if main else "mean completion time",
+                label=f"mean completion time{months}, {main.against}" if main else "mean completion time",
                 detail=interval or "no interval",
             ),
             Tile(
@@ -132,22 +141,6 @@ def _key_figures(answer: "WhatIfAnswer") -> report.Tiles:
             ),
         )
     )
-
-
-def _of_months(answer: "WhatIfAnswer") -> str:
-    return " over months at such loads" if answer.over_loads else ""
-
-
-def _saved_tile(answer: "WhatIfAnswer") -> list[Tile]:
-    is_one = len(answer.saved) == 1
-    return [
-        Tile(
-            value=f"{saved.with_sharing} of {saved.devices}",
-            label=f"{'GPUs' if is_one else saved.device_type} to give back at equal service",
-            detail=f"{saved.without_sharing} without sharing",
-        )
-        for saved in answer.saved
-    ]
 
 
 def _by_group(answer: "WhatIfAnswer") -> list[Section]:

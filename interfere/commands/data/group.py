@@ -240,7 +240,8 @@ def facts(
     ]
     cells: list[tuple[str, ...]] = []
     for row in map(_document, rows):
-        value = f"{_short(row['value'])} {row['unit']}"
+        number = f"{row['value']:.4g}" if isinstance(row["value"], float) else str(row["value"])
+        value = f"{number} {row['unit']}"
         counts = "yes" if row["reason"] == ONLY_SOURCE else f"{'yes' if row['wins'] else 'no'}: {row['reason']}"
         cells.append((row["device_type"], row["fact"], value, row["source"], row["measured_at"] or "", counts))
     extras = [
@@ -278,7 +279,7 @@ def _served_profiles(store: Path | None, model: Path | None, work: Path) -> "tup
 def _document(fact: "SourceFact") -> dict[str, Any]:
     return {
         "fact": fact.name,
-        "value": _value(fact.value),
+        "value": len(fact.value) if isinstance(fact.value, tuple) else fact.value,
         "unit": "FLOP" if "flops" in fact.name else _unit(fact.name),
         "source": fact.source,
         "kind": fact.kind.value,
@@ -290,18 +291,9 @@ def _document(fact: "SourceFact") -> dict[str, Any]:
     }
 
 
-def _value(value: Any) -> Any:
-    """Return a number or a text unchanged, and the number of entries of a list."""
-    return len(value) if isinstance(value, tuple) else value
-
-
 def _unit(name: str) -> str:
     lists = {"kernels": "kernel identities", "busy_s": "stretches", "idle_s": "stretches", "bytes_per_step": "bytes"}
     return lists.get(name) or next((unit for ending, unit in _UNITS if name.endswith(ending)), "")
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _time(unix_s: float) -> str | None:

@@ -12,7 +12,6 @@ from interfere.commands.options import with_options
 from interfere.commands.output import JsonFlag, emit, err, keeps_when_interrupted, progress_note
 
 if TYPE_CHECKING:
-    from interfere.monitoring.audit.advice import MatchReplay
     from interfere.monitoring.audit.audit import AuditReport
     from interfere.monitoring.prometheus import PrometheusSource
     from interfere.monitoring.saved_answers import SavedAnswers
@@ -55,7 +54,11 @@ def audit(
         raise typer.BadParameter("give either --prometheus URL or --from-files PATH")
     source, name = _source(prometheus, from_files, settings, token_file)
     report = _read(source, settings, since, until)
-    match = _replay(report)
+    match = None
+    if can_match():
+        from interfere.study.recorded_jobs import replay_with_match
+
+        match = replay_with_match(report)
     document = audit_document(report, name, match)
     page = write_html_page(out, document)
     facts = {"match": match, "orders": orders(report.separations, report.estimates), "page": str(page)}
@@ -109,15 +112,6 @@ def _source(
 
     source = PrometheusSource(url or "", settings, tries=TRIES, token_file=token_file)
     return source, source.url
-
-
-def _replay(report: "AuditReport") -> "MatchReplay | None":
-    """Return what Match would have done; None where the libraries that it needs are not installed."""
-    if not can_match():
-        return None
-    from interfere.study.recorded_jobs import replay_with_match
-
-    return replay_with_match(report)
 
 
 def can_match() -> bool:

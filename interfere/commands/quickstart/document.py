@@ -152,7 +152,8 @@ def _chosen(findings: Findings) -> Iterator[Part]:
 
 def _comparison(findings: Findings) -> Iterator[Part]:
     for comparison in findings.comparisons:
-        yield Sentence(_capitalised(comparison), tone=TONES[comparison.verdict])
+        text = comparison.text()
+        yield Sentence(f"{text[0].upper()}{text[1:]}.", tone=TONES[comparison.verdict])
     yield report.Table(
         title="Mean slowdown of all jobs, with 95 % intervals",
         columns=(
@@ -203,11 +204,6 @@ def _stand_ins(rows: Sequence[ComparisonRow]) -> Iterator[Part]:
 def _named(texts: Sequence[str]) -> str:
     more = f" and {len(texts) - MAX_NAMED} more" if len(texts) > MAX_NAMED else ""
     return ", ".join(texts[:MAX_NAMED]) + more
-
-
-def _capitalised(comparison: Comparison) -> str:
-    text = comparison.text()
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def _model_sections(findings: Findings) -> Iterator[Part]:

@@ -23,7 +23,6 @@ from interfere.records import (
     ActionKind,
     Device,
     Job,
-    JobProfile,
     Limits,
     ObjectiveKind,
     ScopeLedger,
@@ -106,7 +105,7 @@ class ServerPlanner:
         context = PlanningContext(
             snapshot=snapshot,
             predictor=settings.predictor,
-            catalogue=ProfileLookup(profiles=self._profile),
+            catalogue=ProfileLookup(profiles=lambda job, kind: settings.profile(job.workload, kind)),
             decision_id=f"replay-{self.decisions}",
         )
         return decide(context, ledger or ScopeLedger(scope=SCOPE))
@@ -159,9 +158,6 @@ class ServerPlanner:
             remaining_s=self.estimate.remaining_s(state, cluster),
             elapsed_s=cluster.now_s - state.job.arrival_s,
         )
-
-    def _profile(self, job: Job, device_type: str) -> JobProfile | None:
-        return self.settings.profile(job.workload, device_type)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -132,11 +132,6 @@ def _turn(victims: Sequence[JobState], device: Device) -> int:
     return next((k for k, victim in enumerate(victims) if device.id in victim.device_ids), -1)
 
 
-def _leads_pair(state: JobState) -> bool:
-    """Return whether the job has no partner, or arrived before its partner."""
-    return state.partner is None or state.arrival_rank < state.partner.arrival_rank
-
-
 class _DraftDecision:
     """A decision under construction: its starts and stops so far, and the free devices after them."""
 
@@ -179,7 +174,11 @@ class _DraftDecision:
             return devices
         rank = self._rank(state)
         later = takewhile(lambda entry: entry[0] >= rank, self._running_after(rank))
-        victims = [each for _, each in later if each.job.id not in self.stopped and self._is_preemptible(each)]
+        victims = [
+            each
+            for _, each in later
+            if each.job.id not in self.stopped and all(one.job.preemptible for one in (each, *each.company))
+        ]
 
         def found_with(count: int) -> tuple[Device, ...]:
             """Return devices for the job, from free devices and those of the first `count` victims."""
@@ -209,17 +208,13 @@ class _DraftDecision:
                 if (key, state.arrival_rank) >= first
             ]
             if self.cluster.shared:
-                ranked = [(self._rank_of_pair(rank, state), state) for rank, state in ranked if _leads_pair(state)]
+                ranked = [
+                    (rank if state.partner is None else min(rank, self._rank(state.partner)), state)
+                    for rank, state in ranked
+                    if state.partner is None or state.arrival_rank < state.partner.arrival_rank
+                ]
             self._last_first = sorted(ranked, key=itemgetter(0), reverse=True)
         return self._last_first
-
-    def _rank_of_pair(self, rank: Rank, state: JobState) -> Rank:
-        """Return the rank of a job or of its partner, whichever comes earlier."""
-        return rank if state.partner is None else min(rank, self._rank(state.partner))
-
-    @staticmethod
-    def _is_preemptible(state: JobState) -> bool:
-        return state.job.preemptible and (state.partner is None or state.partner.job.preemptible)
 
     def _preempt(self, victims: Sequence[JobState], devices: Sequence[Device]) -> None:
         """Stop the victims that are on these devices, with their partners."""
