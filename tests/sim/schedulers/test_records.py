@@ -39,14 +39,14 @@ def test_every_record_has_a_name_of_its_own() -> None:
 def test_seats_and_related_records() -> None:
     assert SEATED.label == "sjf-easy-matching-one-gpu-4-seats"
     assert SEATED.unshared == PRESETS["sjf-easy"]
-    assert SEATED.two_seats == SEATED.in_pairs == PRESETS["sjf-easy-matching-one-gpu"]
+    assert SEATED.two_seats == PRESETS["sjf-easy-matching-one-gpu"]
     three = PRESETS["policy"].with_seats(3)
     assert three is not None
     assert three.unshared == PRESETS["policy-alone"]
     assert three.one_gpu_only == replace(PRESETS["policy-one-gpu"], seats=3)
     assert three.with_seats(2) == PRESETS["policy"]
     assert PRESETS["srtf-first-fit-matching"].with_seats(3) is None
-    assert PRESETS["fifo"].in_pairs is None
+    assert PRESETS["fifo"].two_seats == PRESETS["fifo"]
     assert PRESETS["fifo-rematch-matching"].one_gpu_only is None
 
 
