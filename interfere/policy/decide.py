@@ -3,10 +3,18 @@
 Law 1: while a promised start has not expired and its job still waits, the plan repeats the start on the same devices
 with the same expiry. Law 2: no other job gets these devices, or a device that an accepted deadline needs. Law 3: equal
 snapshots and ledgers give equal plans and ledgers; the only clock is the one in the snapshot.
+
+The scheduler asks for the next decision at the first foreseen event, or after a time slice. The events are: the
+predicted end of a running or starting job, now + remaining_s · slowdown; the expiry of a promise; the last moment at
+which a waiting job can start alone on the fastest type and still meet its deadline; the opening or closing of a device.
+An unpredicted slowdown counts as 1, so that the job cannot end before its predicted event.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from interfere.errors import InvalidInputError
 from interfere.policy.answer.probes import with_probes
@@ -40,20 +48,21 @@ from interfere.policy.ledger.promises import (
     repeat_action,
     without_promised,
 )
-from interfere.policy.next_decision import next_decision_s
 from interfere.policy.residents.actions import (
     LEAVING_KINDS,
     end_actions,
     keep_actions,
     with_migrations,
 )
+from interfere.policy.rules.runtime import remaining_quantile_s
 from interfere.policy.rules.text import render
 from interfere.policy.schedule.decision import TimedPlan, forget_promises, plan_over_time
 from interfere.policy.schedule.sizes import choose_sizes, stop_actions
-from interfere.policy.slowdowns import predicted_slowdowns
+from interfere.policy.slowdowns import SlowdownOfJob, predicted_slowdowns
 from interfere.policy.solve.planner import plan_pending_jobs
 from interfere.policy.validate import validate_clock, validate_snapshot
-from interfere.records import Action, ActionKind, Job, Plan, Rule, RuleKind, ScopeLedger
+from interfere.records import Action, ActionKind, Job, Plan, Promise, Rule, RuleKind, ScopeLedger
+from interfere.records.cluster import spans
 from interfere.time_budget import TimeBudget
 
 
@@ -232,3 +241,37 @@ def _merge(
         if promise.from_device_id and promise.action.job_id in context.residents
     ]
     return replace(plan, actions=(*plan.actions, *leaving))
+
+
+def next_decision_s(
+    context: PlanningContext, actions: Sequence[Action], promises: Sequence[Promise], slowdown_of: SlowdownOfJob
+) -> float:
+    """Return the time of the next decision in seconds on the caller's clock; NaN where no event is foreseen.
+
+    `actions` are the actions of the plan that change a placement, `promises` those in the ledger after the plan.
+    """
+    snapshot = context.snapshot
+    started = {action.job_id for action in actions if action.places}
+    last_starts_s = [
+        job.deadline_s - remaining_quantile_s(job, snapshot.limits.slowdown.risk)
+        for job in snapshot.pending
+        if job.id not in started
+    ]
+    closing = (device.windows for device in snapshot.devices if device.windows)
+    openings_s = [at_s for windows in closing for span in spans(windows) for at_s in span]
+    events_s = [*_predicted_ends_s(context, actions, slowdown_of), *(p.action.promised_by_s for p in promises)]
+    events_s.append(snapshot.now_s + snapshot.limits.timing.slice_s)
+    events_s += [at_s for at_s in (*last_starts_s, *openings_s) if math.isfinite(at_s) and at_s > snapshot.now_s]
+    return float(np.fmin.reduce(events_s, initial=math.nan))
+
+
+def _predicted_ends_s(context: PlanningContext, actions: Sequence[Action], slowdown_of: SlowdownOfJob) -> list[float]:
+    """Return the predicted end time of every running or starting job whose remaining_s is known."""
+    starting = {action.job_id for action in actions if action.places}
+    stopped = {action.job_id for action in actions if action.kind in (ActionKind.PREEMPT, ActionKind.END)}
+    jobs = [job for device in context.snapshot.devices for job in device.residents if job.id not in stopped]
+    jobs += [job for job in context.snapshot.pending if job.id in starting]
+    told = [job for job in jobs if job.remaining_s >= 0]
+    remaining_s = np.array([job.remaining_s for job in told], dtype=np.float64)
+    slowdowns = np.array([slowdown_of.get(job.id, math.nan) for job in told], dtype=np.float64)
+    return list((context.now_s + remaining_s * np.fmax(slowdowns, 1.0)).tolist())

@@ -198,7 +198,7 @@ def _pair_choice(
 
 def _costs_alone(candidates: Candidates) -> Floats:
     """float64[k]: the cost of each class alone on its best devices; 0 where it may not run alone."""
-    alone = candidates.best_solo_cost()
+    alone = np.minimum.reduce([np.full(len(candidates.job_classes), np.inf), *candidates.solo_cost.values()])
     return np.where(np.isfinite(alone), alone, 0.0)
 
 

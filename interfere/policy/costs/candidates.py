@@ -146,10 +146,6 @@ class Candidates:
         """The class of a pending job. Raises ValueError for another."""
         return next(i for i, members in enumerate(self.job_classes) if any(job.id == job_id for job in members))
 
-    def best_solo_cost(self) -> Floats:
-        """float64[k]: cost alone on the best class of empty devices; inf where no class allows it."""
-        return np.asarray(np.minimum.reduce([np.full(len(self.job_classes), np.inf), *self.solo_cost.values()]))
-
 
 def find_candidates(context: PlanningContext, size: int, keys: JobKeys, *, by_start_weight: bool) -> Candidates:
     """Return the context's pending jobs that take `size` devices, with their costs on all devices.

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from interfere.matching.formulation import Formulation
-from interfere.matching.problem import NOBODY, WAITS, Floats, GroupLookup, Ints, Placement, PlacementProblem
+from interfere.matching.problem import NOBODY, WAITS, Floats, GroupLookup, Ints, Placement
 from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.records import Job
 
@@ -23,20 +23,18 @@ def place_greedily(decision: DecisionProblem, queue: Sequence[Job]) -> tuple[Dec
         for i, members in enumerate(candidates.job_classes)
         for job in members
     }
-    lookup, placements = _lookup(decision.problem), []
+    patterns, placements = decision.problem.patterns, []
+    lookup = (
+        GroupLookup.of_columns(decision.problem)
+        if patterns is None
+        else GroupLookup.of_patterns(patterns, len(decision.problem.supply))
+    )
     for order in _orders(decision, queue):
         search = _GreedySearch(decision, lookup)
         for job in order:
             search.place(class_of[job.id])
         placements.append(search.placement())
     return min(placements, key=lambda placed: _values(*placed))
-
-
-def _lookup(problem: PlacementProblem) -> GroupLookup:
-    """Return the lookup of the groups of a problem: of its patterns where it has any, else of its columns."""
-    if problem.patterns is None:
-        return GroupLookup.of_columns(problem)
-    return GroupLookup.of_patterns(problem.patterns, len(problem.supply))
 
 
 def _orders(decision: DecisionProblem, queue: Sequence[Job]) -> Iterator[list[Job]]:
