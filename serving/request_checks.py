@@ -14,7 +14,7 @@ from interfere.policy.rules.custom import SharingRule
 from interfere.policy.site_policy import NO_ADDITIONS, SitePolicy
 from interfere.policy.solve.planner import parts_planned_apart
 from interfere.policy.validate import jobs_where, validate_snapshot
-from interfere.predict.graphs.matrix_limit import distinct_pairs, require_within
+from interfere.predict.manifest import distinct_pairs, require_within
 from interfere.records import ActionKind, Device, Job, JobProfile, Snapshot
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.serving.state import ServedState

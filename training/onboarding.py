@@ -23,11 +23,9 @@ from interfere.features.pair import FeatureEncoder
 from interfere.file_writing import write_text
 from interfere.predict.measured import MeasuredPredictor, read_measured_table
 from interfere.predict.onnx import load_model
-from interfere.predict.transfer.excess_scale import Floats
 from interfere.predict.transfer.first_predictions import predict_first, read_first_predictions, write_first_predictions
-from interfere.predict.transfer.pair_belief import PairBelief
-from interfere.predict.transfer.process import all_pairs
-from interfere.predict.transfer.site_belief import site_belief, site_profiles
+from interfere.predict.transfer.pair_belief import PairBelief, site_belief, site_profiles
+from interfere.predict.transfer.process import Floats, all_pairs
 from interfere.predict.transfer.suggestions import Suggestion
 from interfere.profiling.measurer import JobFailure, MeasuredTable, MeasuringProgress, Report
 from interfere.profiling.measurer import measure as measure_jobs

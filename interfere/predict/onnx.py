@@ -17,11 +17,10 @@ from interfere.errors import UnfitError
 from interfere.predict.completion import read_completion
 from interfere.predict.encoded_jobs import EncodedJobs, not_encodable
 from interfere.predict.feasibility import fits_by_peak_sum
-from interfere.predict.graphs.matrix_limit import check_matrix_size
-from interfere.predict.graphs.model_graphs import ModelGraphs
+from interfere.predict.graphs import ModelGraphs
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
 from interfere.predict.intervals import MAX_NOVELTY, log_residuals, read_pair_intervals
-from interfere.predict.manifest import Manifest, read_manifest
+from interfere.predict.manifest import Manifest, check_matrix_size, read_manifest
 from interfere.predict.measured import contradicts
 from interfere.predict.model_profiles import shipped_profiles
 from interfere.predict.novelty import JobSpace, pair_novelty

@@ -2,37 +2,58 @@
 
 The state is a pure fold over observation windows: equal windows in equal order give an equal state, whatever their
 timestamps. `OnlineModel` wraps a `Predictor`; `interfere.predict.online.window_learning` learns from windows,
-`interfere.predict.online.belief` defines the learned state; `interfere.predict.corrected_predictions` applies it.
+`interfere.predict.online.belief` defines the learned state, and `interfere.predict.online.pair_corrections` reads it.
+
+With the median m, a quantile q of the wrapped model and the correction c of a pair, its corrected quantile is
+m · exp(c ± √((ratio · log(q / m))² + z² · extra)), where z is the standard normal quantile of the same level. Observed
+pairs that are too novel for the model are answered from its extrapolation, where learning began.
 
 Laws: a window by itself never moves the prediction of its pair away from the observed slowdown, nor past it. Pairs that
 share no job with it keep their predictions, unless the window shows that the software stack of their device type has
-changed, or the model was never trained on that device type. Every few windows of a device type, all its recent ones are
-explained together (`interfere.predict.field.smoothing`): then reporters, devices and jobs are told apart.
+changed, or the model was never trained on that device type. A direction that nobody observed stays without an answer,
+and so does a domain that the model never saw. Every few windows of a device type, all its recent ones are explained
+together (`interfere.predict.field.smoothing`): then reporters, devices and jobs are told apart.
 """
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.predict.corrected_predictions import CorrectedPredictor
 from interfere.predict.groups import GroupComposition, composition_of
-from interfere.predict.measured import StepTimes
+from interfere.predict.measured import StepTimes, contradicts
 from interfere.predict.online.base_predictions import BasePredictions, ResolveProfile
 from interfere.predict.online.belief import Belief
 from interfere.predict.online.belief_state import BeliefState, PairObservation
-from interfere.predict.online.prior import ResidualPrior, default_prior
+from interfere.predict.online.pair_corrections import Corrections, PairCorrections, PairPlaces
+from interfere.predict.online.prior import Floats, ResidualPrior, WorkloadKey, default_prior
 from interfere.predict.online.stand_in_profiles import ResolveElsewhere, StandInProfiles
 from interfere.predict.online.unseen_device import JobCoordinates, no_coordinates
 from interfere.predict.online.window_learning import LearningResult, WindowLearner
 from interfere.predict.teaching import ProbeChoice, choose_probes, taught_shares
 from interfere.protocols import Predictor
-from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Progress, ReporterWeight
+from interfere.records import (
+    JobProfile,
+    MatrixBatch,
+    MatrixPrediction,
+    PairBatch,
+    Prediction,
+    Progress,
+    ReporterWeight,
+    Source,
+)
 from interfere.sharing_modes import SharingMode
 
 # A device is told as odd where its jobs are slower by this much, and by so many standard deviations.
 LEAST_ODD, CERTAIN = math.log(1.1), 4.0
+MAX_LOG_CORRECTION = math.log(20.0)  # beyond twentyfold, the model or the measurement is broken
+LOWER_LEVEL, UPPER_LEVEL = 0.05, 0.95  # quantiles of a Prediction's interval
+# Observed ordered pairs after which a device type that the model never saw is answered, with intervals that say how
+# little is known: on Gavel's table they hold .94 to 1.00 of the other pairs from 5 pairs on.
+MIN_DOMAIN_PAIRS = 5
 
 
 class OnlineModel:
@@ -69,16 +90,9 @@ class OnlineModel:
         self._connect()
 
     def _connect(self) -> None:
-        """Create the learner that updates the state and the predictor that reads it."""
+        """Create the learner that updates the state and the corrections that read it."""
         self._learner = WindowLearner(self.belief, self._base_predictions, self.stand_ins)
-        self._corrected = CorrectedPredictor(
-            self._inner,
-            self.belief.effects,
-            self._base_predictions,
-            self.stand_ins,
-            step_times=self._step_times,
-            coordinates=self._coordinates,
-        )
+        self._corrections = PairCorrections(self.belief.effects)
 
     @property
     def state(self) -> BeliefState:
@@ -96,7 +110,12 @@ class OnlineModel:
 
     def knows(self, device_type: str, mode: SharingMode) -> str:
         """Return "" where the wrapped model knows the domain or enough pairs of it were observed, else the reason."""
-        return self._corrected.knows(device_type, mode)
+        unknown_domain = self._inner.knows(device_type, mode)
+        domain = self.state.domains.get((device_type, mode))
+        if not unknown_domain or (domain is not None and domain.pair_count >= MIN_DOMAIN_PAIRS):
+            return ""
+        observed = f"; {domain.pair_count} of {MIN_DOMAIN_PAIRS} pairs were observed" if domain else ""
+        return unknown_domain + observed
 
     def composition(self, device_type: str, mode: SharingMode) -> GroupComposition:
         """Return how the wrapped model composes pair slowdowns into the slowdown of a group, for a domain."""
@@ -105,11 +124,7 @@ class OnlineModel:
     # --- learning ---------------------------------------------------------------------------------------------------
 
     def observe(self, window: Progress, resolve: ResolveProfile) -> LearningResult:
-        """Learn from one observation window and return what was learned.
-
-        A solo window teaches the job's solo rate; a shared window of a job without a known solo rate stays pending
-        until then. Windows of a muted reporter are ignored.
-        """
+        """Learn from one observation window and return what was learned. See `WindowLearner.observe`."""
         return self._learner.observe(window, resolve)
 
     def weigh_reporter(self, order: ReporterWeight) -> None:
@@ -150,11 +165,157 @@ class OnlineModel:
 
     def predict_pairs(self, batch: PairBatch) -> Prediction:
         """Return the wrapped model's slowdowns times exp(correction), with intervals from the learned posterior."""
-        return self._corrected.predict_pairs(batch)
+        batch = replace(batch, allow_extrapolation=self._may_extrapolate(batch))
+        answer = self._inner.predict_pairs(batch)
+        if not self.state.domains or len(batch) == 0:
+            return answer
+        pairs = PairPlaces(_keys(batch.jobs, batch), batch.victim, batch.neighbour)
+        # 1. Observed pairs that are too novel for the wrapped model, and unprofiled jobs, get an uncorrected answer.
+        if not (batch.allow_extrapolation or self.knows(batch.device_type, batch.mode)):
+            answer = self._with_observed_pairs(answer, batch, pairs)
+        lower, median, upper = answer.lower.copy(), answer.median.copy(), answer.upper.copy()
+        source, reason = list(answer.source), list(answer.reason)
+        for k, slowdowns in self._unprofiled(pairs, batch.jobs, (LOWER_LEVEL, 0.5, UPPER_LEVEL)):
+            lower[k], median[k], upper[k] = slowdowns
+            source[k[0]], reason[k[0]] = Source.MODEL, ""
+        # 2. The correction.
+        corrections = self._corrections_of(pairs, batch.jobs, median)
+        for k in np.flatnonzero(corrections.applies & np.isfinite(median)).tolist():
+            if source[k] is Source.MEASURED:  # a measurement that was corrected since is no longer the table's
+                source[k] = Source.MODEL
+        return replace(
+            answer,
+            median=corrected_median(median, corrections),
+            lower=corrected_quantile(lower, median, corrections, LOWER_LEVEL),
+            upper=corrected_quantile(upper, median, corrections, UPPER_LEVEL),
+            source=tuple(source),
+            reason=tuple(reason),
+        )
 
     def predict_matrix(self, batch: MatrixBatch, *, quantile: float = 0.5) -> MatrixPrediction:
         """Return the wrapped model's slowdowns of both directions, each corrected like a pair."""
-        return self._corrected.predict_matrix(batch, quantile=quantile)
+        batch = replace(batch, allow_extrapolation=self._may_extrapolate(batch))
+        answer = self._inner.predict_matrix(batch, quantile=quantile)
+        if not self.state.domains or answer.victim_slowdown.size == 0:
+            return answer
+        pairs = PairPlaces.matrix(_keys(batch.victims, batch), _keys(batch.neighbours, batch))
+        jobs = (*batch.victims, *batch.neighbours)
+        # 1. Observed pairs that are too novel for the wrapped model, and unprofiled jobs, get an uncorrected answer.
+        extrapolated = replace(batch, allow_extrapolation=True)
+        if not (batch.allow_extrapolation or self.knows(batch.device_type, batch.mode)):
+            answer = self._with_observed_cells(answer, extrapolated, pairs, quantile)
+        median = answer if quantile == 0.5 else self._inner.predict_matrix(extrapolated)
+        sides = (
+            (pairs, answer.victim_slowdown, median.victim_slowdown),
+            (pairs.transposed, answer.neighbour_slowdown.T, median.neighbour_slowdown.T),
+        )
+        # 2. The correction, in both directions.
+        corrected = []
+        for places, of_level, of_median in sides:
+            for k, (at_level, at_median) in self._unprofiled(places, jobs, (quantile, 0.5)):
+                of_level[k], of_median[k] = at_level, at_median
+            corrections = self._corrections_of(places, jobs, of_median, with_variances=quantile != 0.5)
+            exact = of_median.astype(np.float64)
+            corrected.append(
+                corrected_median(exact, corrections)
+                if quantile == 0.5
+                else corrected_quantile(of_level.astype(np.float64), exact, corrections, quantile)
+            )
+        return replace(
+            answer,
+            victim_slowdown=corrected[0].astype(np.float32),
+            neighbour_slowdown=np.ascontiguousarray(corrected[1].T.astype(np.float32)),
+        )
+
+    def _may_extrapolate(self, batch: PairBatch | MatrixBatch) -> bool:
+        """Return whether the wrapped model may extrapolate: on request, or with enough observed pairs of the domain."""
+        domain = batch.device_type, batch.mode
+        return batch.allow_extrapolation or bool(self._inner.knows(*domain) and not self.knows(*domain))
+
+    def _corrections_of(
+        self,
+        pairs: PairPlaces,
+        jobs: Sequence[JobProfile],
+        median: NDArray[np.floating],
+        *,
+        with_variances: bool = True,
+    ) -> Corrections:
+        """Return the corrections of pairs of jobs; `median` is the model's predicted slowdown."""
+        return self._corrections.of(
+            pairs,
+            [job.family for job in jobs],
+            np.log(median.astype(np.float64)),
+            self._are_measured(pairs, jobs),
+            self._coordinates_of(jobs, *pairs.keys[0][1:]),
+            with_variances=with_variances,
+        )
+
+    def _are_measured(self, pairs: PairPlaces, jobs: Sequence[JobProfile]) -> NDArray[np.bool_]:
+        """Return whether the wrapped model answers each pair from a measurement that its profiles agree with."""
+        is_current = np.array([not contradicts(job, self._step_times) for job in jobs])
+        both_current = is_current[pairs.victim] & is_current[pairs.neighbour]
+        measured = np.zeros(both_current.shape, dtype=bool)
+        measured[pairs.among(self._base_predictions.measured_neighbours)] = True
+        return measured & both_current
+
+    def _coordinates_of(self, jobs: Sequence[JobProfile], device_type: str, mode: SharingMode) -> Floats:
+        """Return float64[n, C]: coordinates of jobs on a device type without training data; C is 0 on trained types."""
+        if (device_type, mode) not in self.state.unseen_devices:
+            return np.zeros((len(jobs), 0))
+        return self._coordinates(jobs, device_type, mode)
+
+    def _unprofiled(
+        self, pairs: PairPlaces, jobs: Sequence[JobProfile], levels: Sequence[float]
+    ) -> list[tuple[tuple[int, ...], list[float]]]:
+        """Return the index of each pair with an unprofiled job, and the quantiles of its slowdown at these levels."""
+        unprofiled = self.stand_ins.mask(pairs.keys, jobs)
+        if not unprofiled.any():
+            return []
+        found = np.nonzero(unprofiled[pairs.victim] | unprofiled[pairs.neighbour])
+        asked = pairs.at(found)
+        ends = zip(asked.victim.tolist(), asked.neighbour.tolist(), strict=True)
+        slowdowns = [
+            [self.stand_ins.slowdown(pairs.keys[i], pairs.keys[j], level) for level in levels] for i, j in ends
+        ]
+        return list(zip(zip(*(each.tolist() for each in found), strict=True), slowdowns, strict=True))
+
+    def _with_observed_pairs(self, answer: Prediction, batch: PairBatch, pairs: PairPlaces) -> Prediction:
+        """Return the answer, with the model's extrapolation for observed pairs on which it abstained."""
+        (observed,) = pairs.among(self.state.pairs)
+        filled = observed[np.isnan(answer.median[observed])]
+        if not len(filled):
+            return answer
+        extrapolated = self._inner.predict_pairs(
+            replace(batch, victim=batch.victim[filled], neighbour=batch.neighbour[filled], allow_extrapolation=True)
+        )
+        changed: dict[str, object] = {}
+        for name in ("median", "lower", "upper", "feasibility"):
+            values = getattr(answer, name).copy()
+            values[filled] = getattr(extrapolated, name)
+            changed[name] = values
+        for name in ("source", "reason"):
+            texts = dict(enumerate(getattr(answer, name)))
+            texts |= dict(zip(filled.tolist(), getattr(extrapolated, name), strict=True))
+            changed[name] = tuple(texts.values())
+        return replace(answer, **changed)  # type: ignore[arg-type]  # the fields of a prediction, by name
+
+    def _with_observed_cells(
+        self, answer: MatrixPrediction, extrapolated: MatrixBatch, pairs: PairPlaces, quantile: float
+    ) -> MatrixPrediction:
+        """Return the same for a matrix, each direction by itself."""
+        fill_victim, fill_neighbour = (np.zeros(answer.victim_slowdown.shape, dtype=bool) for _ in range(2))
+        fill_victim[pairs.among(self.state.pairs)] = True
+        fill_neighbour.T[pairs.transposed.among(self.state.pairs)] = True
+        fill_victim &= np.isnan(answer.victim_slowdown)
+        fill_neighbour &= np.isnan(answer.neighbour_slowdown)
+        if not (fill_victim.any() or fill_neighbour.any()):
+            return answer
+        found = self._inner.predict_matrix(extrapolated, quantile=quantile)
+        return replace(
+            answer,
+            victim_slowdown=np.where(fill_victim, found.victim_slowdown, answer.victim_slowdown),
+            neighbour_slowdown=np.where(fill_neighbour, found.neighbour_slowdown, answer.neighbour_slowdown),
+        )
 
     # --- what to measure --------------------------------------------------------------------------------------------
 
@@ -167,9 +328,7 @@ class OnlineModel:
         """
         return choose_probes(self.belief.effects, self._candidate_pairs(job, neighbours, device_type, mode), count)
 
-    def teaches(
-        self, job: JobProfile, neighbours: Sequence[JobProfile], device_type: str, mode: SharingMode
-    ) -> NDArray[np.float64]:
+    def teaches(self, job: JobProfile, neighbours: Sequence[JobProfile], device_type: str, mode: SharingMode) -> Floats:
         """Return float64[n]: the share of what is not known of the job's pairs that a run beside each neighbour would
         teach."""
         return taught_shares(self.belief.effects, self._candidate_pairs(job, neighbours, device_type, mode))
@@ -177,19 +336,38 @@ class OnlineModel:
     def _candidate_pairs(
         self, job: JobProfile, neighbours: Sequence[JobProfile], device_type: str, mode: SharingMode
     ) -> list[tuple[PairObservation, PairObservation]]:
-        """Return the windows that would confirm the model: of the job beside each neighbour, and of it beside the
-        job."""
-        places = np.arange(1, len(neighbours) + 1)
-        job_places = np.zeros_like(places)
+        """Return the windows that would confirm the model's own answers: of the job beside each neighbour, and of that
+        beside the job."""
+        jobs, n = (job, *neighbours), len(neighbours)
+        job_first = np.arange(2 * n) < n
+        other = np.tile(np.arange(1, n + 1), 2)
         batch = PairBatch(
-            jobs=(job, *neighbours),
-            victim=np.concatenate([job_places, places]),
-            neighbour=np.concatenate([places, job_places]),
+            jobs=jobs,
+            victim=np.where(job_first, 0, other),
+            neighbour=np.where(job_first, other, 0),
             device_type=device_type,
             mode=mode,
+            allow_extrapolation=True,
         )
-        windows = self._corrected.confirming_windows(batch)
-        return list(zip(windows[: len(places)], windows[len(places) :], strict=True))
+        pairs = PairPlaces(_keys(jobs, batch), batch.victim, batch.neighbour)
+        log_median = np.log(self._inner.predict_pairs(batch).median)
+        for k, (slowdown,) in self._unprofiled(pairs, jobs, (0.5,)):
+            log_median[k] = math.log(slowdown)
+        measured = self._are_measured(pairs, jobs)
+        coordinates = [tuple(row) for row in self._coordinates_of(jobs, device_type, mode).tolist()]
+        windows = [
+            PairObservation(
+                victim=pairs.keys[i],
+                neighbour=pairs.keys[j],
+                log_predicted=float(log_median[k]),
+                log_observed=float(log_median[k]),
+                measured=bool(measured[k]),
+                families=(jobs[i].family, jobs[j].family),
+                coordinates=(coordinates[i], coordinates[j]),
+            )
+            for k, (i, j) in enumerate(zip(batch.victim.tolist(), batch.neighbour.tolist(), strict=True))
+        ]
+        return list(zip(windows[:n], windows[n:], strict=True))
 
     # --- state ------------------------------------------------------------------------------------------------------
 
@@ -238,6 +416,26 @@ class OnlineModel:
         }
 
 
+def _keys(jobs: Sequence[JobProfile], batch: PairBatch | MatrixBatch) -> list[WorkloadKey]:
+    """Return the keys of jobs in the domain of a batch."""
+    return [(job.workload, batch.device_type, batch.mode) for job in jobs]
+
+
 def _is_trained_on(inner: Predictor) -> Callable[[str, SharingMode], bool]:
     """Return a function that tells whether a model was trained on a device type and mode."""
     return lambda device_type, mode: not inner.knows(device_type, mode)
+
+
+def corrected_median(median: Floats, corrections: Corrections) -> Floats:
+    """Return the medians times the exponential of their corrections."""
+    corrected = median * np.exp(np.clip(corrections.mean, -MAX_LOG_CORRECTION, MAX_LOG_CORRECTION))
+    return np.asarray(np.where(corrections.applies, corrected, median))
+
+
+def corrected_quantile(quantile: Floats, median: Floats, corrections: Corrections, level: float) -> Floats:
+    """Return the quantile at `level` that belongs to the corrected medians."""
+    z = NormalDist().inv_cdf(level)
+    log_ratio = corrections.sd_ratio * np.log(quantile / median)
+    width = np.copysign(np.sqrt(log_ratio**2 + z * z * corrections.extra_var), z)
+    corrected = corrected_median(median, corrections) * np.exp(width)
+    return np.asarray(np.where(corrections.applies, corrected, quantile))

@@ -17,8 +17,7 @@ import numpy as np
 
 from interfere.errors import InvalidInputError
 from interfere.predict.transfer.pair_belief import OrderedPair, PairBelief, pair_belief
-from interfere.predict.transfer.pair_sources import source_of_model
-from interfere.predict.transfer.process import pair_space
+from interfere.predict.transfer.process import pair_space, source_of_model
 from interfere.sim.truth import GANG_EXCESS, TruthTable
 from interfere.sim.world import HOUR_S, World
 

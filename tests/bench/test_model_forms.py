@@ -10,7 +10,7 @@ import pytest
 
 from interfere.data.loading import load_table
 from interfere.features.pair import FeatureEncoder
-from interfere.predict.graphs.model_graphs import ModelGraphs
+from interfere.predict.graphs import ModelGraphs
 from interfere.training.dataset import build_dataset
 from interfere.training.models.catalogue import FEATURE_MODELS, MODELS
 from interfere.training.publishing.publication import export_matrix_graph, export_pair_graph, matrix_limit, pair_cost_us

@@ -14,8 +14,7 @@ from interfere.data.tables import Table, write_table
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.onnx import load_model
 from interfere.predict.transfer.first_predictions import log_predictions
-from interfere.predict.transfer.pair_belief import OrderedPair, PairBelief
-from interfere.predict.transfer.site_belief import site_belief
+from interfere.predict.transfer.pair_belief import OrderedPair, PairBelief, site_belief
 from interfere.training.onboarding import measure_site, published_answers
 from interfere.training.pipeline import train
 from tests.bench.history import record

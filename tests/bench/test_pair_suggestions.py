@@ -13,8 +13,7 @@ import pytest
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.importers.lucid import import_lucid
 from interfere.predict.transfer.pair_belief import OrderedPair, PairBelief, pair_belief, space_of_profiles
-from interfere.predict.transfer.pair_sources import source_of_model
-from interfere.predict.transfer.process import PairSpace, noise_variance
+from interfere.predict.transfer.process import PairSpace, noise_variance, source_of_model
 from interfere.records import NAN, JobProfile, PairStatus
 from tests.bench.history import record
 from tests.data.importers.public_files import public

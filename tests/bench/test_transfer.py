@@ -12,7 +12,7 @@ import pytest
 from interfere.data.importers.gavel import import_gavel
 from interfere.data.tables import Table
 from interfere.predict.acceptance.score import speed
-from interfere.predict.transfer.device_transfer import fit_transfer
+from interfere.predict.transfer.pair_belief import fit_transfer
 from interfere.profiling.static.profiles import attach_static
 from interfere.records import PairMeasurement
 from tests.bench.history import record

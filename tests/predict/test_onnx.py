@@ -12,8 +12,8 @@ import pytest
 import interfere.predict
 from interfere.errors import LimitError, ModelError, UnfitError
 from interfere.features.pair import FeatureEncoder
-from interfere.predict.graphs.matrix_limit import UNSTATED
-from interfere.predict.graphs.model_graphs import PAIRS_PER_CALL
+from interfere.predict.graphs import PAIRS_PER_CALL
+from interfere.predict.manifest import UNSTATED
 from interfere.predict.measured import MeasuredPredictor, MeasuredSlowdown, PairKey
 from interfere.predict.onnx import OnnxPredictor, load_model
 from interfere.predict.residual import OnlineModel

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from interfere.data.tables import Table
 from interfere.predict.transfer.first_predictions import read_first_predictions
-from interfere.predict.transfer.pair_belief import PairBelief, pair_belief
+from interfere.predict.transfer.pair_belief import PairBelief, pair_belief, site_profiles, site_space
 from interfere.predict.transfer.process import PairSpace
-from interfere.predict.transfer.site_belief import site_profiles, site_space
 from interfere.sharing_modes import SharingMode
 from interfere.training.dataset import METRIC, Dataset
 

@@ -67,7 +67,7 @@ def suggest(
 def _from_other_device_types(mine: str, sources: list[str], device: str, work: Path) -> "tuple[PairBelief, str]":
     """Return the belief from tables of other device types, and the device type."""
     from interfere.commands.data.transfer import transfer_inputs
-    from interfere.predict.transfer.device_transfer import fit_transfer
+    from interfere.predict.transfer.pair_belief import fit_transfer
 
     tables, profiles, measured = transfer_inputs(mine, sources, device, work)
     return fit_transfer(tables, profiles, measured), profiles[0].device_type
@@ -84,7 +84,7 @@ def _from_model(
     from interfere.features.pair import FeatureEncoder
     from interfere.predict.onnx import load_model
     from interfere.predict.transfer.first_predictions import read_first_predictions
-    from interfere.predict.transfer.site_belief import site_belief
+    from interfere.predict.transfer.pair_belief import site_belief
 
     settings = load_settings(work=work, model=model)
     folder = table_folder(mine, settings.work)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from interfere.errors import InvalidInputError, ModelError
 from interfere.predict.acceptance.score import Case, score
 from interfere.predict.completion import FactCompletion, read_completion
+from interfere.predict.graphs import open_session
 from interfere.predict.manifest import Manifest, read_manifest
 from interfere.predict.measured import MeasuredPredictor, PairKey, read_measured_table
 from interfere.predict.online.prior import read_prior
@@ -48,7 +49,7 @@ from interfere.training.evaluation.gate import (
 )
 from interfere.training.evaluation.scores import Side
 from interfere.training.models.completed import complete_rows
-from interfere.training.models.onnx_session import open_session, run_pair_graph
+from interfere.training.models.onnx_graph import run_pair_graph
 from interfere.training.models.protocols import FittedModel
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from interfere.predict.acceptance.goldens import (
 )
 from interfere.predict.completion import FactCompletion
 from interfere.predict.feasibility import Feasibility, fits_by_peak_sum
-from interfere.predict.graphs.matrix_limit import MatrixLimit
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
 from interfere.predict.intervals import Intervals, PairIntervals, log_residuals
+from interfere.predict.manifest import MatrixLimit
 from interfere.predict.novelty import JobSpace, pair_novelty
 from interfere.predict.onnx import LEVELS
 from interfere.protocols import PairEncoder

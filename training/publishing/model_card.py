@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from interfere.devices import CPU_CORE
-from interfere.predict.graphs.matrix_limit import MatrixLimit
+from interfere.predict.manifest import MatrixLimit
 from interfere.reports.document import Code, Column, Document, Items, Part, Section, Sentence, Table, Tone, with_code
 from interfere.reports.numbers import COUNT, fixed
 from interfere.training.dataset import Dataset

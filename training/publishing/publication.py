@@ -40,9 +40,9 @@ from interfere.predict.acceptance.goldens import (
 )
 from interfere.predict.completion import ARRAYS, FactCompletion
 from interfere.predict.feasibility import Feasibility
-from interfere.predict.graphs.matrix_limit import MatrixLimit
+from interfere.predict.graphs import open_session
 from interfere.predict.intervals import Intervals, PairIntervals, pair_interval_arrays
-from interfere.predict.manifest import FORMAT, GOLDENS_FILE, MATRIX_GRAPH, content_digest, content_version
+from interfere.predict.manifest import FORMAT, GOLDENS_FILE, MATRIX_GRAPH, MatrixLimit, content_digest, content_version
 from interfere.predict.model_profiles import PROFILES_FILE, profiles_content
 from interfere.predict.online import prior
 from interfere.predict.onnx import load_model
@@ -66,8 +66,12 @@ from interfere.training.evaluation.scores import scores_document
 from interfere.training.groups.evaluation import DomainComposition
 from interfere.training.models.completed import completion_of_model, encoded_workloads, exported_form
 from interfere.training.models.feasibility import feasibility_rows, fit_feasibility
-from interfere.training.models.onnx_graph import share_equal_constants, stamp_fingerprint
-from interfere.training.models.onnx_session import open_session, run_matrix_graph, run_pair_graph
+from interfere.training.models.onnx_graph import (
+    run_matrix_graph,
+    run_pair_graph,
+    share_equal_constants,
+    stamp_fingerprint,
+)
 from interfere.training.models.protocols import FittedModel
 from interfere.training.publishing.goldens import FittedParts, stated_range
 from interfere.training.publishing.model_card import TrainingTable, model_card

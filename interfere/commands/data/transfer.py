@@ -32,7 +32,7 @@ def transfer(
 
     Nothing is written and nothing is served: these are no measurements.
     """
-    from interfere.predict.transfer.device_transfer import fit_transfer
+    from interfere.predict.transfer.pair_belief import fit_transfer
 
     tables, profiles, measured = transfer_inputs(mine, sources, device, work)
     fitted = fit_transfer(tables, profiles, measured)

@@ -13,9 +13,7 @@ import numpy as np
 
 from interfere.errors import TableError
 from interfere.file_writing import write_atomically
-from interfere.predict.transfer.excess_scale import Floats
-from interfere.predict.transfer.pair_sources import PairSource, source_of_model
-from interfere.predict.transfer.process import all_pairs
+from interfere.predict.transfer.process import Floats, PairSource, all_pairs, source_of_model
 from interfere.protocols import Predictor
 from interfere.records import JobProfile, PairBatch
 from interfere.sharing_modes import SharingMode, parse_sharing_mode

@@ -1,35 +1,50 @@
 """What is believed of all pairs of some jobs after few were measured: predictions, their errors, what to measure next.
 
+`fit_transfer` starts from the tables of other device types, `site_belief` from a published model.
+
 Law 1: without a measured pair the intervals are as wide as the differences between device types that were ever seen.
 Law 2: the order of jobs, pairs and sources changes nothing but the last digits.
 Law 3: an answer is no measurement: nothing here is written into a table.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 
+from interfere.data.quality import domain_tables
+from interfere.data.tables import Table
+from interfere.errors import InvalidInputError, UnfitError
 from interfere.predict.teaching import MEAN_OF_ABSOLUTE
-from interfere.predict.transfer.excess_scale import Floats, speed_slope, to_excess_scale, to_slowdown
-from interfere.predict.transfer.pair_sources import PairSource
+from interfere.predict.transfer.first_predictions import FirstPredictions, predict_first
 from interfere.predict.transfer.process import (
+    Floats,
     Indices,
+    PairSource,
     PairSpace,
     Posterior,
     all_pairs,
     condition,
     noise_variance,
     pair_space,
+    source_of_table,
+    speed_slope,
+    to_excess_scale,
+    to_slowdown,
 )
 from interfere.predict.transfer.suggestions import Suggestion, suggest
+from interfere.protocols import Predictor
 from interfere.records import NAN, JobProfile, PairMeasurement, PairStatus
+from interfere.records.checks import METRICS
+from interfere.sharing_modes import SharingMode
 
 LOWER, UPPER = 0.05, 0.95  # ends of the 90 % interval
 Z90 = NormalDist().inv_cdf(UPPER)  # its half-width in standard deviations
 NOISE_PAD = 0.02  # of the slowdown, at either end of it: the noise of one measurement where no time is added
+MIN_SHARED_JOBS = 3  # with the jobs of a device type, by a table of another one
+MAX_JOBS = 48  # 2,304 ordered pairs: a covariance of 42 MB
 MIN_PAIRS = 3  # unordered: below, an error of hidden pairs says nothing
 FACTS = (
     "busy_frac",
@@ -189,6 +204,82 @@ def measured_rows(
     between = [row for row in rows if {row.victim, row.neighbour} <= set(jobs)]
     measured = {(row.victim, row.neighbour): row.slowdown for row in between if row.status is PairStatus.OK}
     return measured, frozenset(frozenset((row.victim, row.neighbour)) for row in between)
+
+
+# --- from the tables of other device types, and from a published model
+
+
+def fit_transfer(
+    sources: Iterable[Table], profiles: Sequence[JobProfile], measured: Sequence[PairMeasurement]
+) -> PairBelief:
+    """Fit the belief about the device type of `profiles` from other device types' tables and the pairs measured on it.
+
+    Raises UnfitError where no table shares at least `MIN_SHARED_JOBS` jobs with the profiles.
+    """
+    by_name = {profile.workload: profile for profile in profiles}
+    jobs = tuple(sorted(by_name))
+    device_types = {profile.device_type for profile in profiles}
+    # 1. The domains of other device types that know enough of the jobs.
+    devices = []
+    for table in sources:
+        for title, domain in domain_tables(table):
+            names = {name for pair in domain.ok_pairs for name in (pair.victim, pair.neighbour)}
+            if len(names & set(jobs)) >= MIN_SHARED_JOBS and not {p.device_type for p in domain.pairs} & device_types:
+                devices.append(source_of_table(title, domain, jobs))
+    if not devices:
+        raise UnfitError(
+            "no table of another device type measured these jobs",
+            value=", ".join(jobs[:8]),
+            remedy=f"give one with at least {MIN_SHARED_JOBS} of them, under the same names: --data gavel",
+        )
+    # 2. The jobs' step times and facts on the new device type, and its measured pairs.
+    space = space_of_profiles([by_name[name] for name in jobs], devices)
+    rows = [pair for pair in measured if pair.device_type in device_types]
+    return pair_belief(space, *measured_rows(rows, jobs))
+
+
+def site_belief(
+    table: Table,
+    model: Predictor,
+    *,
+    device_type: str,
+    mode: SharingMode,
+    jobs: Sequence[str] = (),
+    first: FirstPredictions | None = None,
+) -> PairBelief:
+    """The belief about the table's jobs on a device type; `jobs`: only these.
+
+    `first`: what was predicted of them before they were measured; the model predicts what is not among it.
+    Raises UnfitError where fewer than two jobs are profiled there, InvalidInputError for more than `MAX_JOBS`.
+    """
+    profiles = site_profiles(table, device_type, jobs)
+    first = predict_first(first, model, profiles, device_type, mode)
+    space = site_space(profiles, first)
+    key = (device_type, mode, METRICS[0])
+    rows = [pair for pair in table.pairs if (pair.device_type, pair.mode, pair.metric) == key]
+    return pair_belief(space, *measured_rows(rows, space.jobs))
+
+
+def site_space(profiles: Sequence[JobProfile], first: FirstPredictions) -> PairSpace:
+    """The space of a site's jobs. Raises KeyError for a job without first predictions."""
+    return space_of_profiles(profiles, [first.source([profile.workload for profile in profiles])])
+
+
+def site_profiles(table: Table, device_type: str, jobs: Sequence[str] = ()) -> list[JobProfile]:
+    """The profiles of the table's jobs on a device type, by name; `jobs`: only these. Raises as `site_belief`."""
+    profiles = [job for job in table.jobs if job.device_type == device_type and (not jobs or job.workload in jobs)]
+    if len(profiles) < 2:
+        known = sorted({job.device_type for job in table.jobs})
+        raise UnfitError(
+            f"fewer than two jobs are profiled on {device_type}",
+            value=f"{table.name} has {', '.join(known) or 'no jobs'}",
+            remedy="profile the jobs alone first, or choose another --device-type",
+        )
+    if len(profiles) > MAX_JOBS:
+        raise InvalidInputError(
+            f"pairs are suggested among at most {MAX_JOBS} jobs", value=len(profiles), remedy="name some with --job"
+        )
+    return sorted(profiles, key=lambda profile: profile.workload)
 
 
 def _log(value: float) -> float:

@@ -21,8 +21,16 @@ from numpy.typing import NDArray
 from interfere.matching.pairs import match_pairs
 from interfere.predict.field.spaces import root_of
 from interfere.predict.teaching import UnknownPairs
-from interfere.predict.transfer.excess_scale import Floats, speed_slope, to_slowdown
-from interfere.predict.transfer.process import NOISE, Indices, Posterior, all_pairs, noise_variance
+from interfere.predict.transfer.process import (
+    NOISE,
+    Floats,
+    Indices,
+    Posterior,
+    all_pairs,
+    noise_variance,
+    speed_slope,
+    to_slowdown,
+)
 
 MAX_TARGETS = 2_500  # ordered pairs whose variance counts, drawn at random where there are more: 50 jobs
 DRAWS = 48  # of all slowdowns from the posterior, each with its best matching

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from interfere.data.tables import Table
 from interfere.errors import UnfitError
-from interfere.predict.transfer.device_transfer import fit_transfer
-from interfere.predict.transfer.excess_scale import to_excess_scale, to_slowdown
-from interfere.predict.transfer.pair_belief import PairBelief
+from interfere.predict.transfer.pair_belief import PairBelief, fit_transfer
+from interfere.predict.transfer.process import to_excess_scale, to_slowdown
 from interfere.records import JobProfile, PairMeasurement, PairStatus
 
 NAMES = tuple(f"job{k}" for k in range(12))

@@ -4,10 +4,18 @@ import numpy as np
 import pytest
 from scipy.stats import truncnorm
 
-from interfere.predict.transfer.excess_scale import to_excess_scale, to_slowdown
 from interfere.predict.transfer.pair_belief import pair_belief
-from interfere.predict.transfer.pair_sources import PairSource, source_of_model
-from interfere.predict.transfer.process import CENSORED_ROUNDS, LEAST_CENSORED, PairSpace, mean_below, pair_space
+from interfere.predict.transfer.process import (
+    CENSORED_ROUNDS,
+    LEAST_CENSORED,
+    PairSource,
+    PairSpace,
+    mean_below,
+    pair_space,
+    source_of_model,
+    to_excess_scale,
+    to_slowdown,
+)
 
 JOBS = ("resnet 16", "resnet 64", "resnet 256", "lm 5", "lm 20", "lm 80")
 FAMILIES = ("resnet",) * 3 + ("lm",) * 3

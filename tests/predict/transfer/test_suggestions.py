@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from interfere.predict.transfer.pair_belief import OrderedPair, PairBelief, pair_belief, space_of_profiles
-from interfere.predict.transfer.pair_sources import source_of_model
+from interfere.predict.transfer.process import source_of_model
 from interfere.predict.transfer.suggestions import matching_frequency
 from interfere.records import JobProfile
 

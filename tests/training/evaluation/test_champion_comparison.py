@@ -9,12 +9,12 @@ import pytest
 
 from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
+from interfere.predict.graphs import open_session
 from interfere.training.dataset import Dataset, build_dataset, hold_out, pair_keys
 from interfere.training.evaluation.champion import PublishedChampion, gate_verdict, read_champion
 from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.evaluation.drift import Expectation, measure_drift
 from interfere.training.evaluation.gate import unseen_predictions
-from interfere.training.models.onnx_session import open_session
 from interfere.training.pipeline import train
 from interfere.training.publishing.model_registry import champion_folder
 from tests.training.cheap_models import CHEAP_MODELS

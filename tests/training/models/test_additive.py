@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from interfere.features.pair import FeatureEncoder
+from interfere.predict.graphs import open_session
 from interfere.training.dataset import build_dataset
 from interfere.training.models.additive import AdditiveModel, MeanModel
-from interfere.training.models.onnx_session import open_session, run_pair_graph
+from interfere.training.models.onnx_graph import run_pair_graph
 from tests.training.worlds import additive, summed, table_of, world
 
 

@@ -19,7 +19,7 @@ from interfere.errors import TableError
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.onnx import load_model
 from interfere.predict.transfer.first_predictions import FILE, predict_first, read_first_predictions
-from interfere.predict.transfer.site_belief import site_belief, site_profiles
+from interfere.predict.transfer.pair_belief import site_belief, site_profiles
 from interfere.records import PairBatch
 from interfere.serving.server import start_server
 from interfere.training.beliefs.publish import BeliefComparison, combined_quantiles, with_beliefs

@@ -9,7 +9,7 @@ import pytest
 
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.onnx import load_model
-from interfere.predict.transfer.site_belief import site_belief
+from interfere.predict.transfer.pair_belief import site_belief
 from interfere.training.onboarding import (
     budget_text,
     measure_site,

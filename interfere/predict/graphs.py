@@ -105,14 +105,18 @@ def _selected(feeds: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, NDA
     return {name: feeds[name] for name in names}
 
 
-def _load_graph(path: Path, fingerprint: str) -> Any:
+def open_session(graph: str | bytes) -> Any:
+    """Return a single-threaded ONNX Runtime session of a graph, given as a file or serialised."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def _load_graph(path: Path, fingerprint: str) -> Any:
     try:
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        session = open_session(str(path))
     except Exception as error:  # onnxruntime's own exception types are not public
         raise ModelError(
             f"ONNX Runtime cannot load the graph ({type(error).__name__})", value=path, remedy=REMEDY
