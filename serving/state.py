@@ -19,11 +19,11 @@ from interfere.predict.acceptance.goldens import read_goldens, replay_goldens
 from interfere.predict.acceptance.score import Case
 from interfere.predict.encoded_jobs import EncodedJobs
 from interfere.predict.manifest import REMEDY, Domain, Manifest
-from interfere.predict.measured import MeasuredPredictor, MeasuredSlowdown, PairKey, read_measured_table
+from interfere.predict.measured import MeasuredPredictor
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.prior import read_prior
 from interfere.predict.online.stand_in_profiles import ResolveElsewhere
-from interfere.predict.onnx import OnnxPredictor, load_model
+from interfere.predict.onnx import OnnxPredictor, load_model, with_measurements
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import Predictor
 from interfere.records import Job, JobProfile, JobRef, Progress, Snapshot
@@ -92,8 +92,8 @@ def load_served_model(folder: Path, accepted: Collection[str] = ()) -> ServedMod
 
 
 def _load(folder: Path, accepted: Collection[str]) -> ServedModel:
-    model, measured, predictor = _measured_model(folder, accepted)
-    prior, step_times = read_prior(folder), _step_times(model)
+    model, predictor = _measured_model(folder, accepted)
+    prior = read_prior(folder)
     latencies = {name: _measured_model(folder / name, {digest}) for name, digest in model.manifest.latencies.items()}
     return ServedModel(
         predictor=predictor,
@@ -105,32 +105,25 @@ def _load(folder: Path, accepted: Collection[str]) -> ServedModel:
         untaught=lambda elsewhere: OnlineModel(
             predictor,
             prior,
-            measured=tuple(measured),
-            step_times=step_times,
+            measured=tuple(predictor.table),
+            step_times=model.step_times,
             coordinates=model.coordinates,
             elsewhere=elsewhere,
         ),
         folder=folder,
         check_encodable=model.check_encodable,
-        latencies={metric: of_metric for metric, (_, _, of_metric) in latencies.items()},
-        domains=tuple(chain(model.manifest.domains, *(known.manifest.domains for known, *_ in latencies.values()))),
+        latencies={metric: of_metric for metric, (_, of_metric) in latencies.items()},
+        domains=tuple(chain(model.manifest.domains, *(known.manifest.domains for known, _ in latencies.values()))),
         encoded_jobs=model.encoded_jobs,
     )
 
 
-def _measured_model(
-    folder: Path, accepted: Collection[str]
-) -> tuple[OnnxPredictor, dict[PairKey, MeasuredSlowdown], MeasuredPredictor]:
-    """Return the model of a folder that has answered its golden requests, its measured pairs, and the predictor that
-    answers these by their measurement. Raises ModelError for a model that is not accepted."""
+def _measured_model(folder: Path, accepted: Collection[str]) -> tuple[OnnxPredictor, MeasuredPredictor]:
+    """Return the model of a folder that has answered its golden requests, and the predictor that answers measured pairs
+    by their measurement. Raises ModelError for a model that is not accepted."""
     model = load_model(folder, FeatureEncoder(), accepted)
     replay_goldens(*read_goldens(folder), model, model.profiles)
-    measured, step_times = read_measured_table(folder, model.manifest), _step_times(model)
-    return model, measured, MeasuredPredictor(model, measured, step_times, feasibility=model.feasibility)
-
-
-def _step_times(model: OnnxPredictor) -> dict[tuple[str, str], float]:
-    return {key: profile.step_time_s for key, profile in model.profiles.items()}
+    return model, with_measurements(model, folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

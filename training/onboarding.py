@@ -21,8 +21,7 @@ from interfere.data.tables import Table
 from interfere.errors import TableError
 from interfere.features.pair import FeatureEncoder
 from interfere.file_writing import write_text
-from interfere.predict.measured import MeasuredPredictor, read_measured_table
-from interfere.predict.onnx import load_model
+from interfere.predict.onnx import load_model, with_measurements
 from interfere.predict.transfer.first_predictions import predict_first, read_first_predictions, write_first_predictions
 from interfere.predict.transfer.pair_belief import PairBelief, site_belief, site_profiles
 from interfere.predict.transfer.process import Floats, all_pairs
@@ -55,10 +54,8 @@ def published_answers(
     turn.
     """
     model = load_model(folder, FeatureEncoder())
-    step_times = {key: profile.step_time_s for key, profile in model.profiles.items()}
-    predictor = MeasuredPredictor(model, read_measured_table(folder, model.manifest), step_times)
     victims, neighbours = all_pairs(len(jobs))
-    answer = predictor.predict_pairs(
+    answer = with_measurements(model, folder).predict_pairs(
         PairBatch(
             jobs=tuple(model.profiles[name, device_type] for name in jobs),
             victim=victims,

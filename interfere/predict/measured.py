@@ -108,7 +108,7 @@ class MeasuredPredictor:
         `feasibility` returns float64[p], the probability that each pair fits in memory, without a slowdown prediction
         by `inner`.
         """
-        self._inner, self._table, self._feasibility = inner, table, feasibility
+        self._inner, self.table, self._feasibility = inner, table, feasibility
         self._step_times = step_times or {}
         self._by_pair: dict[tuple[str, ...], MeasuredSlowdown] = {tuple(key): row for key, row in table.items()}
 
@@ -171,13 +171,13 @@ class MeasuredPredictor:
         answer = self._inner.predict_matrix(batch, quantile=quantile)
         # 1. Quantile ÷ median of the model's answers: the interval of a pair that was measured once.
         victim_ratio, neighbour_ratio = np.ones_like(answer.victim_slowdown), np.ones_like(answer.neighbour_slowdown)
-        if quantile != 0.5 and not all(row.has_interval for row in self._table.values()):
+        if quantile != 0.5 and not all(row.has_interval for row in self.table.values()):
             median = self._inner.predict_matrix(replace(batch, allow_extrapolation=True))
             victim_ratio = np.nan_to_num(answer.victim_slowdown / median.victim_slowdown, nan=1.0)
             neighbour_ratio = np.nan_to_num(answer.neighbour_slowdown / median.neighbour_slowdown, nan=1.0)
         # 2. Every measured pair of this domain replaces its cells, where it is a row's victim and where a column's.
         row_indices, column_indices = (self._indices_by_workload(jobs) for jobs in (batch.victims, batch.neighbours))
-        for (victim, neighbour, device_type, mode), row in self._table.items():
+        for (victim, neighbour, device_type, mode), row in self.table.items():
             if (device_type, mode) != (batch.device_type, batch.mode):
                 continue
             value = float(np.interp(quantile, INTERVAL_LEVELS, (row.lower, row.slowdown, row.upper)))

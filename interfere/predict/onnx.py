@@ -21,7 +21,7 @@ from interfere.predict.graphs import ModelGraphs
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
 from interfere.predict.intervals import MAX_NOVELTY, log_residuals, read_pair_intervals
 from interfere.predict.manifest import Manifest, check_matrix_size, read_manifest
-from interfere.predict.measured import contradicts
+from interfere.predict.measured import MeasuredPredictor, contradicts, read_measured_table
 from interfere.predict.model_profiles import shipped_profiles
 from interfere.predict.novelty import JobSpace, pair_novelty
 from interfere.protocols import PairEncoder
@@ -49,7 +49,7 @@ class OnnxPredictor:
         profiles = shipped_profiles(folder)
         combined = combine_profiles(profiles)
         self.profiles: dict[tuple[str, str], JobProfile] = {(p.workload, p.device_type): p for p in combined.jobs}
-        self._step_times = {key: profile.step_time_s for key, profile in self.profiles.items()}
+        self.step_times = {key: profile.step_time_s for key, profile in self.profiles.items()}
         self.profile_sources = profiles  # what each source says, oldest first
         with np.load(folder / "arrays.npz") as arrays:
             self._partners = arrays["partners"]
@@ -202,7 +202,7 @@ class OnnxPredictor:
         """
         if self._pair_intervals is None:
             return shifts, np.zeros(shifts.shape[1:], dtype=bool)
-        names = ["" if contradicts(job, self._step_times) else job.workload for job in jobs]
+        names = ["" if contradicts(job, self.step_times) else job.workload for job in jobs]
         identities = np.array([self._identity.get(name, 0) for name in names], dtype=np.int64)
         found = self._pair_intervals.quantiles(levels, domain, identities[victim], identities[neighbour])
         own_interval = np.isfinite(found[0])
@@ -232,6 +232,12 @@ def load_model(folder: Path, encoder: PairEncoder, accepted: Collection[str] = (
     Raises ModelError for a folder that must not be served.
     """
     return OnnxPredictor(folder, encoder, accepted)
+
+
+def with_measurements(model: OnnxPredictor, folder: Path) -> MeasuredPredictor:
+    """Return the model of a folder, behind the measured pairs that the folder holds. Raises ModelError for bad ones."""
+    table = read_measured_table(folder, model.manifest)
+    return MeasuredPredictor(model, table, model.step_times, feasibility=model.feasibility)
 
 
 def _first_occurrences(jobs: Sequence[JobProfile]) -> NDArray[np.int64]:

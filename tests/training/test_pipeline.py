@@ -262,7 +262,6 @@ def test_every_model_can_be_champion(
         settings=MODELS,
         fitted=final,
         evaluations=tuple(evaluations),
-        scores=(),
         champion=name,
         selected_by=REQUEST,
         seed=0,

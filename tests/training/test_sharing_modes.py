@@ -45,7 +45,6 @@ def published(table: Table, folder: Path) -> Path:
         settings={"additive": AdditiveModel()},
         fitted={"additive": AdditiveModel().fit(dataset, 0)},
         evaluations=tuple(replace(each, model="additive") for each in evaluations),
-        scores=(),
         champion="additive",
         selected_by=REQUEST,
         seed=0,

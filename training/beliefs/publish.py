@@ -28,7 +28,7 @@ from interfere.predict.intervals import PairIntervals
 from interfere.predict.transfer.pair_belief import LOWER, UPPER
 from interfere.training.beliefs.table_belief import TableBelief, job_places
 from interfere.training.dataset import Dataset, PairRows
-from interfere.training.evaluation.candidates import HELD_OUT, TRAINING_SPLITS, Candidates, held_out_scores
+from interfere.training.evaluation.candidates import TRAINING_SPLITS, Candidates, held_out_scores
 from interfere.training.evaluation.cross_validation import Evaluation, FoldTests, scored_evaluation
 from interfere.training.evaluation.interval_calibration import LEVELS
 from interfere.training.evaluation.splits import folds
@@ -187,15 +187,8 @@ def _with_evaluations(candidates: Candidates, answers: dict[str, Floats], weight
             tests,
             hides,
         )
-    name = candidates.champion
-    return replace(
-        candidates,
-        evaluations=tuple(own[e.split] if e.model == name else e for e in candidates.evaluations),
-        scores=tuple(
-            (split, model, own[split].scores if model == name and split in own else scores)
-            for split, model, scores in candidates.scores
-        ),
-    )
+    evaluations = (own[e.split] if e.model == candidates.champion else e for e in candidates.evaluations)
+    return replace(candidates, evaluations=tuple(evaluations))
 
 
 def _believed_quantiles(
@@ -251,9 +244,6 @@ def _with_champion(candidates: Candidates, champion: FittedModel, held_out: Data
     """Return the candidates with another fitted champion, scored on the held-out pairs."""
     name = candidates.champion
     residuals = {e.model: e.residual(candidates.dataset) for e in candidates.champion_evaluations if e.split == "pair"}
-    own = {model: scores for _, model, scores in held_out_scores({name: champion}, held_out, residuals)}
-    scores = tuple(
-        (split, model, own[name] if (split, model) == (HELD_OUT, name) and own else scores)
-        for split, model, scores in candidates.scores
-    )
-    return replace(candidates, fitted={**candidates.fitted, name: champion}, scores=scores)
+    own = {each[1]: each for each in held_out_scores({name: champion}, held_out, residuals)}
+    scores = tuple(own.get(each[1], each) for each in candidates.held_out)
+    return replace(candidates, fitted={**candidates.fitted, name: champion}, held_out=scores)

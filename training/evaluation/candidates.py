@@ -132,10 +132,15 @@ class Candidates:
     settings: Mapping[str, ModelSettings]
     fitted: Mapping[str, FittedModel]
     evaluations: tuple[Evaluation, ...]  # out of fold, of every model
-    scores: tuple[SplitScore, ...]  # splits `pair`, `job`, `family`, and `held_out` where pairs were held out
     champion: str
     selected_by: str  # "gate", the rule of `select_champion`, or "request", the user who trains
     seed: int
+    held_out: tuple[SplitScore, ...] = ()  # of every model, where pairs were held out
+
+    @property
+    def scores(self) -> tuple[SplitScore, ...]:
+        """Return the scores on the splits `pair`, `job`, `family`, and `held_out` where pairs were held out."""
+        return (*((each.split, each.model, each.scores) for each in self.evaluations), *self.held_out)
 
     @property
     def champion_model(self) -> FittedModel:
@@ -182,13 +187,10 @@ def train_candidates(
         settings=settings,
         fitted=fitted,
         evaluations=evaluations,
-        scores=(
-            *((e.split, e.model, e.scores) for e in evaluations),
-            *held_out_scores(fitted, held_out, pair_residuals),
-        ),
         champion=champion,
         selected_by=REQUEST if requested else GATE,
         seed=seed,
+        held_out=held_out_scores(fitted, held_out, pair_residuals),
     )
 
 
@@ -200,8 +202,8 @@ def require_model(name: str, settings: Collection[str]) -> None:
 
 def held_out_scores(
     fitted: Mapping[str, FittedModel], held_out: Dataset, pair_residuals: Mapping[str, NDArray[np.float64]]
-) -> Sequence[SplitScore]:
-    """Scores on the newest row of each held-out pair; intervals by quantiles of the model's `pair` residuals."""
+) -> tuple[SplitScore, ...]:
+    """Return scores on the newest row of each held-out pair; intervals by quantiles of the model's `pair` residuals."""
     newest = held_out.latest_rows()
     if len(newest) == 0:
         return ()
@@ -212,7 +214,7 @@ def held_out_scores(
         low, high = np.quantile(pair_residuals[name], [LOW, HIGH])
         interval = PredictionInterval(low=rows.predicted_log + low, high=rows.predicted_log + high, subject=rows.victim)
         scores.append((HELD_OUT, name, score(rows, interval)))
-    return scores
+    return tuple(scores)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,9 @@ from interfere.predict.acceptance.score import Case, score
 from interfere.predict.completion import FactCompletion, read_completion
 from interfere.predict.graphs import open_session
 from interfere.predict.manifest import Manifest, read_manifest
-from interfere.predict.measured import MeasuredPredictor, PairKey, read_measured_table
+from interfere.predict.measured import PairKey, read_measured_table
 from interfere.predict.online.prior import read_prior
-from interfere.predict.onnx import load_model
+from interfere.predict.onnx import load_model, with_measurements
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import PairEncoder
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, JobProfile
@@ -376,13 +376,12 @@ def score_on_log(
     ModelError where the folder must not be served.
     """
     model = load_model(folder, encoder)
-    measured = read_measured_table(folder, model.manifest)
-    step_times = {key: profile.step_time_s for key, profile in model.profiles.items()}
+    predictor = with_measurements(model, folder)
     online = OnlineModel(
-        MeasuredPredictor(model, measured, step_times, feasibility=model.feasibility),
+        predictor,
         read_prior(folder),
-        measured=measured,
-        step_times=step_times,
+        measured=predictor.table,
+        step_times=model.step_times,
         coordinates=model.coordinates,
     )
     known = dict(model.profiles) | {(profile.workload, profile.device_type): profile for profile in profiles}

@@ -34,7 +34,7 @@ from interfere.records import GroupMeasurement
 from interfere.sharing_modes import SharingMode
 from interfere.store.observed_table import SOURCE as OBSERVED
 from interfere.training.dataset import METRIC, Dataset, RowColumns, known_profiles
-from interfere.training.evaluation.cross_validation import Evaluation, cross_fold_interval
+from interfere.training.evaluation.cross_validation import Evaluation
 from interfere.training.evaluation.gate import ERROR_TOLERANCE
 
 GROWTHS = np.round(np.arange(0.0, 1.51, 0.05), 2)
@@ -178,14 +178,6 @@ class HiddenJobs:
 
 def hidden_jobs(dataset: Dataset, evaluation: Evaluation) -> tuple[HiddenJobs, ...]:
     """Return each fold of an evaluation on the `job` split. A pair of two hidden jobs is unknown."""
-    low, high = cross_fold_interval(
-        dataset,
-        evaluation.index,
-        evaluation.predicted_log,
-        evaluation.fold,
-        novelty=evaluation.novelty,
-        partners=evaluation.partners,
-    )
     measured = measured_pairs(dataset)
     names = _names(dataset, evaluation.index)
     folds = []
@@ -194,7 +186,7 @@ def hidden_jobs(dataset: Dataset, evaluation: Evaluation) -> tuple[HiddenJobs, .
         tests = np.flatnonzero(evaluation.fold == fold).tolist()
         for k in tests:
             domain = dataset.domains[dataset.domain[evaluation.index[k]]]
-            ends = np.exp([evaluation.predicted_log[k], low[k], high[k]])
+            ends = np.exp([evaluation.predicted_log[k], evaluation.low[k], evaluation.high[k]])
             predicted[(*names[k], (domain.device_type, domain.mode))] = PairSlowdown(*ends.tolist())
         hidden = frozenset(dataset.workloads[evaluation.subject[k] - 1] for k in tests)
         folds.append(HiddenJobs(jobs=hidden, find_pair=_of_fold(hidden, predicted, measured)))

@@ -38,10 +38,6 @@ class FittedAdditive:
         speeds = self.mu[rows.domain] + own + from_neighbour
         return np.asarray(-np.log(np.clip(speeds, MIN_SPEED, MAX_SPEED)))
 
-    def threshold_rows(self, rows: PairRows) -> PairRows:
-        """Return no rows, because the model has no thresholds."""
-        return rows.take(np.zeros(0, dtype=np.int64))
-
     def to_onnx(self) -> bytes:
         """Return the serialised `pair.onnx`: three table lookups, two sums and a logarithm."""
         import onnx.helper as h

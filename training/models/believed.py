@@ -48,10 +48,6 @@ class FittedBelieved:
         correction = self.corrections[rows.domain, self.place[rows.victim], self.place[rows.neighbour]]
         return np.asarray(self.inner.predict(rows) + correction)
 
-    def threshold_rows(self, rows: PairRows) -> PairRows:
-        """Return rows on which the inner model and its exported graph are most likely to differ."""
-        return self.inner.threshold_rows(rows)
-
     def to_onnx(self) -> bytes:
         """Return the serialised `pair.onnx`: the inner model's graph, three table lookups and a sum."""
         import onnx.helper as h

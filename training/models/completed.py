@@ -54,10 +54,6 @@ class FittedCompleted:
         victim, neighbour = (self.space.novelty(*self.completion.complete(jobs)) for jobs in jobs_of_rows(rows))
         return pair_novelty(victim, neighbour)
 
-    def threshold_rows(self, rows: PairRows) -> PairRows:
-        """Return rows on which the inner model and its exported graph are most likely to differ."""
-        return self.inner.threshold_rows(self.completed(rows))  # type: ignore[no-any-return]
-
     def to_onnx(self) -> bytes:
         """Return the serialised `pair.onnx` of the inner model, which reads completed rows."""
         return bytes(self.inner.to_onnx())

@@ -46,10 +46,6 @@ class FittedEnsemble:
         """Return the novelty of each pair, float64[p] in [0, 1]."""
         return self.gp.novelty(rows)
 
-    def threshold_rows(self, rows: PairRows) -> PairRows:
-        """Return rows that lie on the split thresholds of the trees."""
-        return self.gbdt.threshold_rows(rows)
-
     def to_onnx(self) -> bytes:
         """Return the serialised `pair.onnx`: both members' graphs on the same inputs, and their weighted sum."""
         import onnx.helper as h

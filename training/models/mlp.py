@@ -33,10 +33,6 @@ class FittedMlp:
             predicted = PairGraph(self.towers)(*inputs)
         return np.asarray(predicted.numpy(), dtype=np.float64)
 
-    def threshold_rows(self, rows: PairRows) -> PairRows:
-        """Return no rows, because the network is continuous."""
-        return rows.take(np.zeros(0, dtype=np.int64))
-
     def to_onnx(self) -> bytes:
         """Return the serialised `pair.onnx` graph."""
         from interfere.training.models.torch_export import pair_module_to_onnx

@@ -41,9 +41,6 @@ class FittedModel(FittedPredictor, Protocol):
     def to_onnx(self) -> bytes:
         """Return `pair.onnx`: pairs float32[p, f], victim int64[p], neighbour int64[p] → log_slowdown float32[p]."""
 
-    def threshold_rows(self, rows: PairRows) -> PairRows:
-        """Return rows on which the exported graph is most likely to differ from the model; none if it is continuous."""
-
 
 class FittedMatrixModel(FittedModel, Protocol):
     """A model that factorises over jobs, so that a matrix of all pairs needs only one encoding per job."""

@@ -121,11 +121,11 @@ def export_pair_graph(model: FittedModel, dataset: Dataset, encoder: PairEncoder
         neighbour=ids[j],
         domain=np.arange(len(i)) % (len(dataset.domains) + 1),
     )
-    rows_compared, max_error = 0, 0.0
-    for rows in (dataset.rows, model.threshold_rows(dataset.rows), random_rows):
-        if len(rows):
-            rows_compared += len(rows)
-            max_error = max(max_error, _max_difference(run_pair_graph(session, rows), model.predict(rows)))
+    trees = trees_of(model)
+    on_thresholds = [trees.threshold_rows(dataset.rows)] if trees else []
+    compared = [rows for rows in (dataset.rows, *on_thresholds, random_rows) if len(rows)]
+    max_error = max(_max_difference(run_pair_graph(session, rows), model.predict(rows)) for rows in compared)
+    rows_compared = sum(map(len, compared))
     return _require_parity(graph, rows_compared, max_error, f"pair.onnx of {model.name}")
 
 

@@ -17,8 +17,7 @@ from mlflow.pyfunc import PythonModel, PythonModelContext
 from interfere.errors import InvalidInputError
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.acceptance.goldens import read_goldens, replay_goldens
-from interfere.predict.measured import MeasuredPredictor, read_measured_table
-from interfere.predict.onnx import load_model
+from interfere.predict.onnx import load_model, with_measurements
 from interfere.records import JobProfile, PairBatch, Source
 from interfere.records.documents import from_document
 from interfere.sharing_modes import DEFAULT_MODE, SharingMode, parse_sharing_mode
@@ -34,9 +33,7 @@ class SlowdownModel(PythonModel):  # type: ignore[misc]  # MLflow has no types t
         folder = Path(context.artifacts["published"])
         model = load_model(folder, FeatureEncoder())
         replay_goldens(*read_goldens(folder), model, model.profiles)
-        step_times = {key: profile.step_time_s for key, profile in model.profiles.items()}
-        table = read_measured_table(folder, model.manifest)
-        self._predictor = MeasuredPredictor(model, table, step_times, feasibility=model.feasibility)
+        self._predictor = with_measurements(model, folder)
         self._profiles = model.profiles
 
     def predict(

@@ -20,7 +20,7 @@ from interfere.strict_json import json_value
 from interfere.training.campaigns import CampaignRelation, alignment_texts
 from interfere.training.dataset import Dataset
 from interfere.training.evaluation.candidates import Candidates, SplitScore, TableContribution
-from interfere.training.evaluation.cross_validation import Evaluation, cross_fold_interval
+from interfere.training.evaluation.cross_validation import Evaluation
 from interfere.training.evaluation.figures import (
     contributions_figure,
     error_by_job,
@@ -170,9 +170,6 @@ def prediction_columns(dataset: Dataset, evaluations: Sequence[Evaluation]) -> d
     workload = np.array(["", *dataset.workloads])
     for each in evaluations:
         rows, domains = dataset.rows.take(each.index), [dataset.domains[k] for k in dataset.domain[each.index]]
-        low, high = cross_fold_interval(
-            dataset, each.index, each.predicted_log, each.fold, novelty=each.novelty, partners=each.partners
-        )
         for name, values in {
             "split": [each.split] * len(each.index),
             "fold": each.fold.tolist(),
@@ -182,8 +179,8 @@ def prediction_columns(dataset: Dataset, evaluations: Sequence[Evaluation]) -> d
             "mode": [str(domain.mode) for domain in domains],
             "measured": np.exp(dataset.log_slowdown[each.index]).tolist(),
             "slowdown": np.exp(each.predicted_log).tolist(),
-            "low": np.exp(low).tolist(),
-            "high": np.exp(high).tolist(),
+            "low": np.exp(each.low).tolist(),
+            "high": np.exp(each.high).tolist(),
         }.items():
             columns.setdefault(name, []).extend(values)
     return columns

@@ -25,10 +25,6 @@ class FittedVictimMean:
         """Log slowdowns, float64[p]."""
         return self.mean_log[rows.victim]
 
-    def threshold_rows(self, rows: PairRows) -> PairRows:
-        """None: a lookup has no thresholds at which the graph could decide otherwise."""
-        return rows.take(np.zeros(0, dtype=np.int64))
-
     def to_onnx(self) -> bytes:
         """`pair.onnx`: one lookup."""
         import onnx.helper

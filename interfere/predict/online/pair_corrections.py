@@ -68,6 +68,7 @@ class PairPlaces:
 
     def among(self, table: Mapping[WorkloadKey, Collection[str]]) -> tuple[Ints, ...]:
         """Return the index of the pairs whose neighbour's workload the table lists for the victim."""
+        found: list[tuple[int, ...]]
         if self.is_matrix:
             columns: dict[str, list[int]] = {}
             for j, k in enumerate(self.neighbour[0].tolist()):

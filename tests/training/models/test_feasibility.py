@@ -87,7 +87,6 @@ def test_the_served_model_answers_with_the_learned_probability(tmp_path: Path) -
         settings=MODELS,
         fitted=final,
         evaluations=evaluations,
-        scores=(),
         champion="mean",
         selected_by=GATE,
         seed=0,

@@ -85,9 +85,6 @@ class Impostor:
     def predict(self, rows: PairRows) -> np.ndarray:
         return self.real.predict(rows)
 
-    def threshold_rows(self, rows: PairRows) -> PairRows:
-        return self.real.threshold_rows(rows)
-
     def to_onnx(self) -> bytes:
         return self.other.to_onnx()
 

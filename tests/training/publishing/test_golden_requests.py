@@ -26,7 +26,6 @@ def publication(small_dataset: Dataset, small_folder: Path) -> Publication:
         settings=MODELS,
         fitted={"additive": MODELS["additive"].fit(small_dataset, 0)},
         evaluations=tuple(evaluations),
-        scores=(),
         champion="additive",
         selected_by=REQUEST,
         seed=0,

@@ -67,10 +67,6 @@ class FittedGp:
         """Return predicted log slowdowns, float64[p]."""
         return self.posterior.predict(rows)
 
-    def threshold_rows(self, rows: PairRows) -> PairRows:
-        """Return no rows, because a Gaussian process is continuous."""
-        return rows.take(np.zeros(0, dtype=np.int64))
-
     def to_onnx(self) -> bytes:
         """Return the serialised `pair.onnx`."""
         from interfere.training.models.gp.graph import GpPairGraph
