@@ -19,15 +19,14 @@ Law: with a single campaign, with campaigns that agree, or with rows that name n
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.predict.field.additive import additive_effects
-from interfere.predict.field.gaussian import Posterior, learn_variances
+from interfere.predict.field.gaussian import Posterior, additive_effects, learn_variances
 from interfere.predict.field.terms import ABSENT, Rows, Term
 from interfere.training.dataset import NOISE_FLOOR, Dataset
 
@@ -286,8 +285,3 @@ def _terms(dataset: Dataset, rows: Ints, centred: Floats) -> list[Term]:
         )
         for name, groups, count, loadings in blocks
     ]
-
-
-def alignment_texts(relations: Sequence[CampaignRelation]) -> list[str]:
-    """Return one line for each older campaign."""
-    return [relation.text() for relation in relations]

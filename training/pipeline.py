@@ -15,9 +15,8 @@ from interfere.protocols import PairEncoder
 from interfere.records.checks import METRICS
 from interfere.study.engine import Engine, Runner
 from interfere.time_left import TimeLeft
-from interfere.training.beliefs.publish import BeliefComparison, with_beliefs
-from interfere.training.beliefs.table_belief import read_table_beliefs
-from interfere.training.campaigns import align_campaigns, alignment_texts
+from interfere.training.beliefs import BeliefComparison, read_table_beliefs, with_beliefs
+from interfere.training.campaigns import align_campaigns
 from interfere.training.dataset import (
     METRIC,
     Dataset,
@@ -146,7 +145,7 @@ def train(
     pairs, workloads = len(training_set), len(training_set.workloads)
     report(f"{pairs} ordered pairs of {workloads} workloads, {len(held_out_set)} held out")
     warnings = tuple(small_domain_warnings(training_set))
-    for line in (*alignment_texts(campaigns), *warnings):
+    for line in (*(each.text() for each in campaigns), *warnings):
         report(line)
     clock = _training_clock(training_set, models, len(source.tables), seed, report)
     runner = Runner(engine=engine, folder=work / FOLDS_FOLDER, report=report, clock=clock)

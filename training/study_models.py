@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from interfere.data.tables import Table
 from interfere.errors import InvalidInputError
 from interfere.features.pair import FeatureEncoder
-from interfere.predict.model_profiles import shipped_profiles
+from interfere.predict.manifest import shipped_profiles
 from interfere.predict.onnx import load_model
 from interfere.predict.transfer.first_predictions import log_predictions
 from interfere.records import PairStatus

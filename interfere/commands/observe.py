@@ -204,7 +204,7 @@ def losses(
 def _observed(address: "StoreAddress", model: Path | None, *, name: str) -> "ObservedTable":
     """Return the store's observations as a table. Raises UnfitError when no observation can become a row."""
     from interfere.errors import UnfitError
-    from interfere.predict.model_profiles import shipped_profiles
+    from interfere.predict.manifest import shipped_profiles
     from interfere.store.observed_table import observed_table
     from interfere.store.store import open_store
 

@@ -4,12 +4,18 @@ The manifest also limits the matrices of a model that predicts pair by pair; one
 The time of a matrix is proportional to the number of its distinct ordered pairs: a job that occurs several times, or
 both as victim and as neighbour, is counted once. The limit is the number of pairs that one core predicts in the time
 stated in the manifest.
+
+`profiles.json.gz` holds one profile per source for each training workload, without absent facts. The kernels of a
+profile are stored by column, one list per fact, with null where a kernel lacks the fact. The older format
+`profiles.json`, with one object per kernel, is read too.
 """
 
+import gzip
 import hashlib
 import json
 import math
 import re
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +29,7 @@ from interfere.predict.groups import GroupComposition, composition_from_json
 from interfere.predict.intervals import Intervals
 from interfere.records import JobProfile
 from interfere.records.checks import METRICS
+from interfere.records.documents import from_document, to_document
 from interfere.sharing_modes import SharingMode, parse_sharing_mode
 
 FORMAT = 4
@@ -30,7 +37,7 @@ FORMAT = 4
 # From format 4 on the version is checked, and the folder holds golden requests.
 READABLE_FORMATS = (2, 3, FORMAT)
 FILES = ("pair.onnx", "arrays.npz", "card.md")
-PROFILES_FILES = ("profiles.json.gz", "profiles.json")  # one of them; folders of older versions have the second
+PROFILES_FILE, PLAIN_FILE = "profiles.json.gz", "profiles.json"  # one of them; older folders have the second
 GOLDENS_FILE = "goldens.json.gz"  # requests with the answers of the fitted model; the server demands them
 MATRIX_GRAPH = "matrix.onnx"  # of a model that factorises over jobs
 DIGEST_PREFIX = "sha256:"
@@ -103,7 +110,7 @@ def read_manifest(folder: Path, fingerprint: str, accepted: Collection[str] = ()
                 remedy="if you trust it, start the server with its digest too: --model-digest",
             )
         manifest = _parse(document)
-        profiles = next((name for name in PROFILES_FILES if name in document["files"]), PROFILES_FILES[0])
+        profiles = PLAIN_FILE if PLAIN_FILE in document["files"] else PROFILES_FILE
         hashes = {
             name: str(document["files"][name])
             for name in {*FILES, profiles, *document["files"]}
@@ -260,3 +267,37 @@ def require_within(pairs: int, limit: MatrixLimit | None, model: str) -> None:
             remedy="ask about fewer jobs that differ, or serve a model without this limit: "
             "interfere train --champion gp (or ensemble, mlp)",
         )
+
+
+def shipped_profiles(folder: Path) -> tuple[JobProfile, ...]:
+    """Return all profiles of a model folder, one per workload and source. Raises ModelError when none can be read."""
+    name = PROFILES_FILE if (folder / PROFILES_FILE).is_file() else PLAIN_FILE
+    try:
+        content = (folder / name).read_bytes()
+        documents = json.loads(gzip.decompress(content) if name == PROFILES_FILE else content)
+        return tuple(_profile(document) for document in documents)
+    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, AttributeError, InvalidInputError) as error:
+        raise ModelError(f"{name} cannot be read ({error!r})", value=folder, remedy=REMEDY) from None
+
+
+def profiles_content(profiles: Sequence[JobProfile]) -> bytes:
+    """Return the bytes of `profiles.json.gz` for these profiles; reading the file restores them bit for bit."""
+    documents = [_document(to_document(profile)) for profile in profiles]
+    text = json.dumps(documents, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return gzip.compress(f"{text}\n".encode(), mtime=0)
+
+
+def _document(facts: Mapping[str, Any]) -> dict[str, Any]:
+    kernels = facts["kernels"]
+    columns = {name: [kernel[name] for kernel in kernels] for name in (kernels[0] if kernels else ())}
+    known = {name: values for name, values in columns.items() if any(value not in (None, []) for value in values)}
+    document = {name: value for name, value in facts.items() if value not in (None, []) or name == "step_time_s"}
+    return document | ({"kernels": known} if known else {})
+
+
+def _profile(document: Mapping[str, Any]) -> JobProfile:
+    kernels = document.get("kernels", [])
+    if isinstance(kernels, Mapping):
+        rows = zip(*kernels.values(), strict=True)
+        kernels = [dict(zip(kernels, row, strict=True)) for row in rows]
+    return from_document(JobProfile, {**document, "kernels": kernels})

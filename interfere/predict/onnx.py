@@ -20,9 +20,8 @@ from interfere.predict.feasibility import fits_by_peak_sum
 from interfere.predict.graphs import ModelGraphs
 from interfere.predict.groups import DEFAULT_COMPOSITION, GroupComposition
 from interfere.predict.intervals import MAX_NOVELTY, log_residuals, read_pair_intervals
-from interfere.predict.manifest import Manifest, check_matrix_size, read_manifest
+from interfere.predict.manifest import Manifest, check_matrix_size, read_manifest, shipped_profiles
 from interfere.predict.measured import MeasuredPredictor, contradicts, read_measured_table
-from interfere.predict.model_profiles import shipped_profiles
 from interfere.predict.novelty import JobSpace, pair_novelty
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile, MatrixBatch, MatrixPrediction, PairBatch, Prediction, Source

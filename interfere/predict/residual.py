@@ -175,9 +175,9 @@ class OnlineModel:
             answer = self._with_observed_pairs(answer, batch, pairs)
         lower, median, upper = answer.lower.copy(), answer.median.copy(), answer.upper.copy()
         source, reason = list(answer.source), list(answer.reason)
-        for k, slowdowns in self._unprofiled(pairs, batch.jobs, (LOWER_LEVEL, 0.5, UPPER_LEVEL)):
-            lower[k], median[k], upper[k] = slowdowns
-            source[k[0]], reason[k[0]] = Source.MODEL, ""
+        for (place,), slowdowns in self._unprofiled(pairs, batch.jobs, (LOWER_LEVEL, 0.5, UPPER_LEVEL)):
+            lower[place], median[place], upper[place] = slowdowns
+            source[place], reason[place] = Source.MODEL, ""
         # 2. The correction.
         corrections = self._corrections_of(pairs, batch.jobs, median)
         for k in np.flatnonzero(corrections.applies & np.isfinite(median)).tolist():
@@ -256,7 +256,7 @@ class OnlineModel:
         both_current = is_current[pairs.victim] & is_current[pairs.neighbour]
         measured = np.zeros(both_current.shape, dtype=bool)
         measured[pairs.among(self._base_predictions.measured_neighbours)] = True
-        return measured & both_current
+        return np.asarray(measured & both_current)
 
     def _coordinates_of(self, jobs: Sequence[JobProfile], device_type: str, mode: SharingMode) -> Floats:
         """Return float64[n, C]: coordinates of jobs on a device type without training data; C is 0 on trained types."""

@@ -24,7 +24,7 @@ LONG = [
     (("profile", "filling"), ("interfere.sharing.executed_job", "measure_job")),
     (("onboard", "--spec", "jobs.toml", "--budget", "1m"), ("interfere.training.onboarding", "measure_site")),
     (("train", "--data", "cpu"), TRAIN),
-    (("evaluate", "--data", "cpu"), ("interfere.training.evaluation.leaderboard", "evaluate_named_tables")),
+    (("evaluate", "--data", "cpu"), ("interfere.training.evaluation.leaderboard", "evaluate_tables")),
     (("tune", "--data", "cpu", "--model", "gbdt"), ("interfere.training.commands.tune", "tune_model")),
     (("retrain", "--data", "cpu"), ("interfere.training.retrain", "retrain")),
     (("replay", "trace", "--data", "cpu"), ("interfere.study.questions", "ask")),

@@ -8,7 +8,7 @@ import pytest
 
 from interfere.data.loading import load_table
 from interfere.errors import ModelError
-from interfere.predict.model_profiles import PLAIN_FILE, PROFILES_FILE, profiles_content, shipped_profiles
+from interfere.predict.manifest import PLAIN_FILE, PROFILES_FILE, profiles_content, shipped_profiles
 from interfere.records import JobProfile, KernelStat
 from interfere.records.documents import to_document
 

@@ -13,7 +13,7 @@ from interfere.client import PolicyClient
 from interfere.config import SHIPPED_MODEL, Settings
 from interfere.errors import LimitError
 from interfere.policy.solve import planner
-from interfere.predict.model_profiles import shipped_profiles
+from interfere.predict.manifest import shipped_profiles
 from interfere.records import ActionKind, Device, Job, JobProfile, Limits, ObservationResult, Progress, Snapshot
 from interfere.serving.server import RunningServer
 from tests.models import DEVICE_TYPE, MODE, STEP_TIME_S, WORKLOADS, profile

@@ -127,7 +127,7 @@ def evaluate(
     from interfere.training.evaluation.figures import make_figure_folder, write_leaderboard_pages
     from interfere.training.evaluation.leaderboard import (
         check_writable,
-        evaluate_named_tables,
+        evaluate_tables,
         folders_by_name,
         leaderboard_documents,
         leaderboards_report,
@@ -156,18 +156,23 @@ def evaluate(
     check_writable(out or ())
     folders = folders_by_name(data, work)
     runner = Runner(engine=engine_of(workers, engine), folder=work / FOLDS_FOLDER, report=progress_note)
-    leaderboards = evaluate_named_tables(
-        folders,
-        seeds=tuple(seed or (0,)),
-        models=models,
-        splits=VERSIONS[splits] if splits else tuple(split or SELECTION_SPLITS),
-        version=splits,
-        metric=metric,
-        features=tuple(feature or ()),
-        count=folds,
-        facts=tuple(FactSet) if facts is FactsChoice.EACH else (FactSet(facts.value),),
-        runner=runner,
-    )
+    leaderboards = [
+        leaderboard
+        for name, tables in folders.items()
+        for leaderboard in evaluate_tables(
+            tables,
+            name=name,
+            seeds=tuple(seed or (0,)),
+            models=models,
+            splits=VERSIONS[splits] if splits else tuple(split or SELECTION_SPLITS),
+            version=splits,
+            metric=metric,
+            features=tuple(feature or ()),
+            count=folds,
+            facts=tuple(FactSet) if facts is FactsChoice.EACH else (FactSet(facts.value),),
+            runner=runner,
+        )
+    ]
     if out is not None:
         write_run(leaderboards, *out)
     if plots is not None:

@@ -8,7 +8,7 @@ and the ends of its 90 % interval.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import chain, islice, product
 from pathlib import Path
@@ -22,7 +22,7 @@ from interfere.file_writing import write_atomically
 from interfere.reports.document import Document, Section, Sentence, Tone
 from interfere.study.engine import Runner
 from interfere.training.baselines import BASELINES, Baseline
-from interfere.training.campaigns import align_campaigns, alignment_texts
+from interfere.training.campaigns import align_campaigns
 from interfere.training.dataset import METRIC, Dataset, build_dataset, find_table_folders, pair_keys, require_min_pairs
 from interfere.training.evaluation.candidates import nested_validations, selected_model
 from interfere.training.evaluation.cross_validation import IN_THIS_PROCESS, CrossValidation, Evaluation, cross_validate
@@ -171,8 +171,8 @@ def evaluate_tables(
         datasets[ablation.facts], campaigns = align_campaigns(
             build_dataset(ablation.tables, ablation.encoder, metric=metric)
         )
-    for line in alignment_texts(campaigns):
-        runner.say(line)
+    for relation in campaigns:
+        runner.say(relation.text())
     attempts = {
         ablation.facts: feasibility_rows(ablation.tables, ablation.encoder, metric=METRIC) for ablation in ablations
     }
@@ -249,17 +249,6 @@ def folders_by_name(data: Sequence[str], work: Path) -> dict[str, list[Path]]:
         (folder,) = find_table_folders([table], work)
         folders.setdefault(name or folder.name, []).append(folder)
     return folders
-
-
-def evaluate_named_tables(
-    folders: Mapping[str, Sequence[Path]], *, splits: Sequence[str], runner: Runner, **options: Any
-) -> tuple[Leaderboard, ...]:
-    """Return the leaderboards of each name of `folders_by_name`, as `evaluate_tables` makes them."""
-    return tuple(
-        leaderboard
-        for name, tables in folders.items()
-        for leaderboard in evaluate_tables(tables, name=name, splits=splits, runner=runner, **options)
-    )
 
 
 def leaderboards_report(leaderboards: Sequence[Leaderboard]) -> Document:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.predict.acceptance.score import MAX_SPEED, MIN_SPEED, speed
-from interfere.predict.field.additive import additive_effects
+from interfere.predict.field.gaussian import additive_effects
 from interfere.training.dataset import Dataset, PairRows
 from interfere.training.models.onnx_graph import matrix_inputs, pair_inputs, serialise_graph
 

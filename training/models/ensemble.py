@@ -51,7 +51,7 @@ class FittedEnsemble:
         import onnx.helper as h
 
         from interfere.training.models.gp.graph import GpPairGraph
-        from interfere.training.models.torch_export import pair_module_to_onnx
+        from interfere.training.models.onnx_graph import pair_module_to_onnx
 
         weighted_gp = pair_module_to_onnx(
             GpPairGraph(self.gp.posterior, weighted=True), self.gp.posterior.pair_columns, ["weighted", "gbdt_weight"]
@@ -67,7 +67,7 @@ class FittedEnsemble:
         import onnx.helper as h
 
         from interfere.training.models.gp.graph import GpMatrixGraph
-        from interfere.training.models.torch_export import MATRIX_OUTPUTS, matrix_module_to_onnx
+        from interfere.training.models.onnx_graph import MATRIX_OUTPUTS, matrix_module_to_onnx
 
         posterior = self.gp.posterior
         weighted_gp = matrix_module_to_onnx(

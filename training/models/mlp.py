@@ -35,7 +35,7 @@ class FittedMlp:
 
     def to_onnx(self) -> bytes:
         """Return the serialised `pair.onnx` graph."""
-        from interfere.training.models.torch_export import pair_module_to_onnx
+        from interfere.training.models.onnx_graph import pair_module_to_onnx
         from interfere.training.models.two_tower import PairGraph
 
         columns = 2 * len(self.towers.centre) + self.contention_columns
@@ -43,7 +43,7 @@ class FittedMlp:
 
     def to_matrix_onnx(self) -> bytes:
         """Return the serialised `matrix.onnx` graph."""
-        from interfere.training.models.torch_export import matrix_module_to_onnx
+        from interfere.training.models.onnx_graph import matrix_module_to_onnx
         from interfere.training.models.two_tower import MatrixGraph
 
         return matrix_module_to_onnx(MatrixGraph(self.towers), len(self.towers.centre), domain=False)

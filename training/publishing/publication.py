@@ -38,19 +38,26 @@ from interfere.predict.acceptance.goldens import (
     read_goldens,
     replay_goldens,
 )
-from interfere.predict.completion import ARRAYS, FactCompletion
-from interfere.predict.feasibility import Feasibility
+from interfere.predict.completion import ARRAYS
 from interfere.predict.graphs import open_session
-from interfere.predict.intervals import Intervals, PairIntervals, pair_interval_arrays
-from interfere.predict.manifest import FORMAT, GOLDENS_FILE, MATRIX_GRAPH, MatrixLimit, content_digest, content_version
-from interfere.predict.model_profiles import PROFILES_FILE, profiles_content
+from interfere.predict.intervals import PairIntervals, pair_interval_arrays
+from interfere.predict.manifest import (
+    FORMAT,
+    GOLDENS_FILE,
+    MATRIX_GRAPH,
+    PROFILES_FILE,
+    MatrixLimit,
+    content_digest,
+    content_version,
+    profiles_content,
+)
 from interfere.predict.online import prior
 from interfere.predict.onnx import load_model
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
 from interfere.reports.text_forms import front_matter, markdown
 from interfere.strict_json import json_value
-from interfere.training.beliefs.publish import BeliefComparison
+from interfere.training.beliefs import BeliefComparison
 from interfere.training.dataset import (
     METRIC,
     Dataset,
@@ -199,19 +206,14 @@ class Publication:
 
     candidates: Candidates
     source: SourceTables
-    encoder: PairEncoder
+    fitted: FittedParts
     pair_graph: bytes
     matrix_graph: bytes | None  # None for a model that does not factorise over jobs
-    matrix_limit: MatrixLimit | None  # of such a model
     worst_parity: float  # log slowdown: largest difference of either graph from its model
     card: str
-    intervals: Intervals
-    feasibility: Feasibility | None
-    completion: FactCompletion  # of the absent facts of the jobs that the graphs read
     encoded_workloads: Sequence[NDArray[np.float32]]  # by domain: float32[N, F], completed; NaN without a profile
     trained_on: Sequence[TrainingTable]
     residual_prior: bytes  # the file with the prior of the online correction
-    pair_intervals: PairIntervals | None  # that the graphs predict as a belief does, with its intervals
     measured_pairs: bool  # whether measured pairs are published, and answered by their measurement
     compositions: Sequence[DomainComposition]  # of groups, where the tables hold some
     goldens: Sequence[Golden]  # requests with the answers of the fitted model
@@ -252,22 +254,19 @@ def build_publication(
     # 3. Fit the prior of the online correction to the champion's out-of-fold errors.
     errors = {e.split: out_of_fold_errors(dataset, e, seed) for e in candidates.champion_evaluations}
     residual_prior = fit_residual_prior(dataset, errors["job"], errors["pair"], errors.get("family"))
-    # 4. Ask the fitted model the golden requests.
-    intervals = calibrate_intervals(dataset, candidates.champion_evaluations)
-    feasibility = fit_feasibility(feasibility_rows(source.tables, encoder, metric=METRIC))
+    # 4. Gather what is fitted beside the champion; it answers the golden requests.
     fitted = FittedParts(
         model=champion,
         dataset=dataset,
         encoder=encoder,
         completion=completion,
-        intervals=intervals,
+        intervals=calibrate_intervals(dataset, candidates.champion_evaluations),
         pair_intervals=pair_intervals,
-        feasibility=feasibility,
+        feasibility=fit_feasibility(feasibility_rows(source.tables, encoder, metric=METRIC)),
         compositions={(each.device_type, each.mode): each.composition for each in compositions},
         profiles={(job.workload, job.device_type): job for job in known_profiles(source.tables).jobs},
         matrix_limit=limit,
     )
-    goldens = fitted.goldens()
     # 5. Write the model card.
     trained_on = tuple(
         TrainingTable(table=table.name, rows=int((dataset.table == t).sum()), sha256=digest, icc=icc)
@@ -288,22 +287,17 @@ def build_publication(
     return Publication(
         candidates=candidates,
         source=source,
-        encoder=encoder,
+        fitted=fitted,
         pair_graph=pair.content,
         matrix_graph=matrix.content if matrix else None,
-        matrix_limit=limit,
         worst_parity=worst_parity,
         card=front_matter(metadata) + markdown(document),
-        intervals=intervals,
-        feasibility=feasibility,
-        completion=completion,
         encoded_workloads=tuple(encoded),
         trained_on=trained_on,
         residual_prior=residual_prior_file(residual_prior),
-        pair_intervals=pair_intervals,
         measured_pairs=measured_pairs,
         compositions=compositions,
-        goldens=goldens,
+        goldens=fitted.goldens(),
         slowdown_range=stated_range(dataset),
         latencies=latencies,
     )
@@ -326,7 +320,7 @@ def publish(target: Path, publication: Publication) -> str:
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(data)
         for place in (folder, *(folder / metric for metric in publication.latencies)):
-            predictor = load_model(place, publication.encoder)
+            predictor = load_model(place, publication.fitted.encoder)
             replay_goldens(*read_goldens(place), predictor, predictor.profiles)
 
     replace_folder(target, write)
@@ -410,7 +404,8 @@ def _unwritable(target: Path, error: OSError) -> UnfitError:
 def _manifest_content(publication: Publication, digests: Mapping[str, str]) -> dict[str, Any]:
     """Return the manifest without format, version and creation time."""
     candidates, dataset = publication.candidates, publication.candidates.dataset
-    intervals, feasibility = publication.intervals, publication.feasibility
+    fitted = publication.fitted
+    intervals, feasibility, limit = fitted.intervals, fitted.feasibility, fitted.matrix_limit
     no_threshold = math.isinf(intervals.abstains_above)  # strict JSON has no infinity
     return {
         "model": candidates.champion,
@@ -429,7 +424,7 @@ def _manifest_content(publication: Publication, digests: Mapping[str, str]) -> d
         "feasibility": feasibility
         and {"level": feasibility.level, "slope": feasibility.slope, "effect": feasibility.effect.tolist()},
         "scores": scores_document(candidates.scores),
-        "matrix_limit": None if publication.matrix_limit is None else asdict(publication.matrix_limit),
+        "matrix_limit": limit and asdict(limit),
         **({"groups": [each.to_json() for each in publication.compositions]} if publication.compositions else {}),
         "trained_on": [asdict(table) for table in publication.trained_on],
         "files": dict(digests),
@@ -442,7 +437,7 @@ def _arrays(publication: Publication) -> bytes:
     They are the encoded workloads by domain, the measured rows (if published) with the champion's out-of-fold
     predictions, partner counts, intervals of single pairs, and completion and space of the jobs.
     """
-    candidates, completion = publication.candidates, publication.completion
+    candidates, completion = publication.candidates, publication.fitted.completion
     dataset, space = candidates.dataset, getattr(candidates.champion_model, "space", None)  # for novelty
     unseen, latest = unseen_predictions(dataset, candidates.champion_evaluations), dataset.latest_index()
     latest = latest[~dataset.aligned[latest]] if publication.measured_pairs else latest[:0]
@@ -452,7 +447,7 @@ def _arrays(publication: Publication) -> bytes:
         buffer,
         partners=partner_counts(dataset),
         **({} if space is None else {f"space_{f.name}": getattr(space, f.name) for f in fields(space)}),
-        **pair_interval_arrays(publication.pair_intervals),
+        **pair_interval_arrays(publication.fitted.pair_intervals),
         **{f"completion_{name}": getattr(completion, name) for name in ARRAYS},
         measured_victim=rows.rows.victim - 1,
         measured_neighbour=rows.rows.neighbour - 1,

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.predict.field.additive import additive_effects
-from interfere.predict.field.gaussian import learn_variances
+from interfere.predict.field.gaussian import additive_effects, learn_variances
 from interfere.predict.field.terms import Rows, Term
 from interfere.predict.online.belief_state import DomainKey
 from interfere.predict.online.prior import (

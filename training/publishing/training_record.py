@@ -17,7 +17,7 @@ from interfere.installation import DISTRIBUTION
 from interfere.reports.document import Document, Part
 from interfere.reports.text_forms import markdown_table, without_front_matter
 from interfere.strict_json import json_value
-from interfere.training.campaigns import CampaignRelation, alignment_texts
+from interfere.training.campaigns import CampaignRelation
 from interfere.training.dataset import Dataset
 from interfere.training.evaluation.candidates import Candidates, SplitScore, TableContribution
 from interfere.training.evaluation.cross_validation import Evaluation
@@ -196,7 +196,7 @@ def log_contributions(
     ]
     if rows:
         run.log_text("tables.json", json.dumps(json_value(rows), indent=1) + "\n")
-        lines = [*alignment_texts(campaigns), *(each.text() for each in contributions)]
+        lines = [each.text() for each in (*campaigns, *contributions)]
         run.log_text("tables.md", "".join(f"- {line}\n" for line in lines))
     for k, each in enumerate(contributions):
         run.log_metrics({f"table{k}.with": each.error.challenger, f"table{k}.without": each.error.champion})

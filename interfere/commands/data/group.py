@@ -259,7 +259,7 @@ def _served_profiles(store: Path | None, model: Path | None, work: Path) -> "tup
     """Return the profiles on a server: the profiles of its model, then the registered ones, oldest first."""
     from interfere.config import load_settings
     from interfere.errors import NotFoundError
-    from interfere.predict.model_profiles import shipped_profiles
+    from interfere.predict.manifest import shipped_profiles
     from interfere.store.store import open_store
 
     settings = load_settings(work=work, model=model, store=store)

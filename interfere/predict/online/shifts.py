@@ -49,21 +49,6 @@ def harm_shift(state: BeliefState, key: WorkloadKey, domain: DomainBelief | None
     return _job_shift(state.harm_shift.get(key), domain, HARM_VAR, EPOCH_HARM_VAR)
 
 
-def domain_shift(
-    state: BeliefState, key: DomainKey, domain: DomainBelief | None, families: tuple[str, str], log_predicted: float
-) -> tuple[float, float]:
-    """Return the mean and variance of the shift that all pairs of a domain share; 0 before the first change."""
-    if domain is None or not domain.epoch:
-        return 0.0, 0.0
-    (constant, factor), (v00, v01, v11) = domain.mean, domain.covariance
-    x = min(max(log_predicted, FACTOR_RANGE[0]), FACTOR_RANGE[1])
-    mean, variance = constant + factor * x, v00 + 2.0 * x * v01 + x * x * v11
-    if all(families):
-        family_mean, family_var = family_shift(state, key, domain, families)
-        mean, variance = mean + family_mean, variance + family_var
-    return mean, variance
-
-
 def family_shift(
     state: BeliefState, key: DomainKey, domain: DomainBelief, families: tuple[str, str]
 ) -> tuple[float, float]:
@@ -80,10 +65,16 @@ def expected_shift(
     """(mean, variance) of the shift of an observed pair."""
     own_mean, own_var = own_shift(state, observation.victim, domain)
     harm_mean, harm_var = harm_shift(state, observation.neighbour, domain)
-    mean, variance = domain_shift(
-        state, domain_of(observation.victim), domain, observation.families, observation.log_predicted
-    )
-    return own_mean + harm_mean + mean, own_var + harm_var + variance
+    mean, variance = own_mean + harm_mean, own_var + harm_var
+    if domain is None or not domain.epoch:
+        return mean, variance
+    (constant, factor), (v00, v01, v11) = domain.mean, domain.covariance
+    x = min(max(observation.log_predicted, FACTOR_RANGE[0]), FACTOR_RANGE[1])
+    mean, variance = mean + constant + factor * x, variance + v00 + 2.0 * x * v01 + x * x * v11
+    if all(observation.families):
+        of_families = family_shift(state, domain_of(observation.victim), domain, observation.families)
+        mean, variance = mean + of_families[0], variance + of_families[1]
+    return mean, variance
 
 
 def learn_shift(state: BeliefState, observation: PairObservation, domain: DomainBelief, update: Update) -> DomainBelief:

@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.data.tables import Table
-from interfere.predict.field.additive import additive_effects
+from interfere.predict.field.gaussian import additive_effects
 
 OFFSET = 0.1  # of .02 to 1: between .05 and .2 the fits above change by at most .003
 RIDGE = 0.5  # in rows: the weight of the mean beside the rows of a job

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from interfere.config import SHIPPED_GPU_MODEL
 from interfere.features.pair import FeatureEncoder
-from interfere.predict.model_profiles import PROFILES_FILE, profiles_content, shipped_profiles
+from interfere.predict.manifest import PROFILES_FILE, profiles_content, shipped_profiles
 from interfere.records import JobProfile
 from tests.models import reseal
 

@@ -12,9 +12,8 @@ from interfere.client import PolicyClient
 from interfere.config import SHIPPED_GPU_MODEL, Settings
 from interfere.data.public_tables import public_tables
 from interfere.features.pair import FeatureEncoder
-from interfere.predict.manifest import read_manifest
+from interfere.predict.manifest import read_manifest, shipped_profiles
 from interfere.predict.measured import read_measured_table
-from interfere.predict.model_profiles import shipped_profiles
 from interfere.profiling.static.profiles import static_profile
 from interfere.profiling.static.trace import trace_step
 from interfere.records import JobRef

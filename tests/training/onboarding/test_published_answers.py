@@ -22,8 +22,7 @@ from interfere.predict.transfer.first_predictions import FILE, predict_first, re
 from interfere.predict.transfer.pair_belief import site_belief, site_profiles
 from interfere.records import PairBatch
 from interfere.serving.server import start_server
-from interfere.training.beliefs.publish import BeliefComparison, combined_quantiles, with_beliefs
-from interfere.training.beliefs.table_belief import read_table_beliefs
+from interfere.training.beliefs import BeliefComparison, combined_quantiles, read_table_beliefs, with_beliefs
 from interfere.training.dataset import PairRows, build_dataset, hold_out, read_source_tables
 from interfere.training.evaluation.candidates import train_candidates
 from interfere.training.evaluation.interval_calibration import LEVELS

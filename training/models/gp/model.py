@@ -70,14 +70,14 @@ class FittedGp:
     def to_onnx(self) -> bytes:
         """Return the serialised `pair.onnx`."""
         from interfere.training.models.gp.graph import GpPairGraph
-        from interfere.training.models.torch_export import pair_module_to_onnx
+        from interfere.training.models.onnx_graph import pair_module_to_onnx
 
         return pair_module_to_onnx(GpPairGraph(self.posterior), self.posterior.pair_columns, ["log_slowdown"])
 
     def to_matrix_onnx(self) -> bytes:
         """Return the serialised `matrix.onnx`."""
         from interfere.training.models.gp.graph import GpMatrixGraph
-        from interfere.training.models.torch_export import matrix_module_to_onnx
+        from interfere.training.models.onnx_graph import matrix_module_to_onnx
 
         return matrix_module_to_onnx(GpMatrixGraph(self.posterior), self.posterior.job_columns)
 

@@ -12,10 +12,14 @@ Combination: a weighted mean of log slowdowns, with the intervals of the mixture
 errors (Bates & Granger 1969, "The combination of forecasts"). The variance of a mixture of two with weights w and 1 - w
 is their mean variance plus w (1 - w) times their squared difference; the variance of the model's prediction of a pair
 is taken to be that of the belief.
+
+The belief about such a table starts from a model's predictions from before any measurement (`first_predictions`), and
+combines them with the rows that `onboard` measured: a Gaussian process over all pairs of the table's jobs.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
@@ -25,9 +29,11 @@ from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.acceptance.score import speed
 from interfere.predict.intervals import PairIntervals
-from interfere.predict.transfer.pair_belief import LOWER, UPPER
-from interfere.training.beliefs.table_belief import TableBelief, job_places
-from interfere.training.dataset import Dataset, PairRows
+from interfere.predict.transfer.first_predictions import read_first_predictions
+from interfere.predict.transfer.pair_belief import LOWER, UPPER, PairBelief, pair_belief, site_profiles, site_space
+from interfere.predict.transfer.process import PairSpace
+from interfere.sharing_modes import SharingMode
+from interfere.training.dataset import METRIC, Dataset, PairRows
 from interfere.training.evaluation.candidates import TRAINING_SPLITS, Candidates, held_out_scores
 from interfere.training.evaluation.cross_validation import Evaluation, FoldTests, scored_evaluation
 from interfere.training.evaluation.interval_calibration import LEVELS
@@ -39,6 +45,55 @@ from interfere.training.models.protocols import FittedModel
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 INTERVAL = (LOWER, 0.5, UPPER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableBelief:
+    """The jobs of one table on one domain, and the prior belief about their pairs."""
+
+    table: str
+    device_type: str
+    mode: SharingMode
+    space: PairSpace
+
+    def domain(self, dataset: Dataset) -> int:
+        """Return the index of the table's domain in the dataset, or -1 where no row has this domain."""
+        places = [(domain.device_type, domain.mode, domain.metric) for domain in dataset.domains]
+        own = (self.device_type, self.mode, METRIC)
+        return places.index(own) if own in places else -1
+
+    def rows(self, dataset: Dataset) -> NDArray[np.bool_]:
+        """Return bool[p]: which dataset rows measure a pair of the table's jobs on its domain."""
+        own = np.array([False, *(name in self.space.jobs for name in dataset.workloads)])
+        between = own[dataset.rows.victim] & own[dataset.rows.neighbour]
+        return np.asarray(between & (dataset.domain == self.domain(dataset)) & ~dataset.aligned)
+
+    def after(self, dataset: Dataset) -> PairBelief:
+        """Return the belief that the dataset's rows of this table lead to."""
+        rows = dataset.take(self.rows(dataset)).latest_rows()
+        names = zip(rows.rows.victim.tolist(), rows.rows.neighbour.tolist(), strict=True)
+        pairs = [(dataset.workloads[victim - 1], dataset.workloads[neighbour - 1]) for victim, neighbour in names]
+        return pair_belief(self.space, dict(zip(pairs, np.exp(rows.log_slowdown).tolist(), strict=True)))
+
+
+def read_table_beliefs(paths: Sequence[Path], tables: Sequence[Table]) -> tuple[TableBelief, ...]:
+    """Return a belief for each table that has first predictions. Raises TableError for a damaged prediction file."""
+    beliefs = []
+    for path, table in zip(paths, tables, strict=True):
+        if (first := read_first_predictions(path)) is None:
+            continue
+        profiled = {job.workload for job in table.jobs if job.device_type == first.device_type}
+        known = [name for name in first.jobs if name in profiled]
+        if len(known) < 2:  # the table was replaced by one of other jobs
+            continue
+        space = site_space(site_profiles(table, first.device_type, known), first)
+        beliefs.append(TableBelief(table=table.name, device_type=first.device_type, mode=first.mode, space=space))
+    return tuple(beliefs)
+
+
+def job_places(dataset: Dataset, jobs: Sequence[str]) -> NDArray[np.int64]:
+    """Return int64[N + 1]: the place of each identity among the jobs, counted from 1; 0 for any other identity."""
+    return np.array([0, *(jobs.index(name) + 1 if name in jobs else 0 for name in dataset.workloads)], dtype=np.int64)
 
 
 def belief_weight(belief_error: Floats, model_error: Floats) -> float:

@@ -1,1 +1,0 @@
-"""Posterior beliefs about the pairs of sparsely measured jobs: compared with the champion model, published with it."""
