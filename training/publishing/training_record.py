@@ -196,7 +196,7 @@ def log_contributions(
     ]
     if rows:
         run.log_text("tables.json", json.dumps(json_value(rows), indent=1) + "\n")
-        lines = [each.text() for each in (*campaigns, *contributions)]
+        lines = [*(each.text() for each in campaigns), *(each.text() for each in contributions)]
         run.log_text("tables.md", "".join(f"- {line}\n" for line in lines))
     for k, each in enumerate(contributions):
         run.log_metrics({f"table{k}.with": each.error.challenger, f"table{k}.without": each.error.champion})
