@@ -240,7 +240,7 @@ def test_the_log_is_looked_at_and_rolled_back(served: dict[str, Any], folder: Pa
     log = ask(served, folder, "observe", "log", "--limit", "2")
     assert [(e["what"], e["about"], e["result"]) for e in log["entries"]] == [
         ("outcome", "refused: drained", "applied"),
-        ("memory_usage", "train on cpu-core: 2.00 GiB", "applied"),
+        ("memory_usage", "train on cpu-core: 2 GiB", "applied"),
     ]
     end = log["entries"][0]["sequence"]
     assert ask(served, folder, "observe", "log", "--at", str(end - 1))["online"]["outcomes"] == 0

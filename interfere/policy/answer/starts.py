@@ -153,10 +153,10 @@ def pairings(starts: Iterable[Action]) -> tuple[Pairing, ...]:
         frozenset((action.job_id, action.partner_id)): Pairing(
             job_id=action.job_id, partner_id=action.partner_id, device_id=action.device_id, weight=action.cost
         )
-        for action in starts
+        for action in reversed(tuple(starts))  # the first of two names the pair
         if len(action.partners) == 1
     }
-    return tuple(pairs.values())
+    return tuple(reversed(pairs.values()))
 
 
 def tell_assumed_modes(actions: Iterable[Action], context: PlanningContext) -> tuple[Action, ...]:

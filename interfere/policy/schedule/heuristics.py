@@ -325,6 +325,7 @@ class _Projection:
         host_kinds = problem.kind[timeline.slot_job[slots]]
         throughput = problem.joint_throughput[timeline.slot_class[slots], int(problem.kind[job]), host_kinds]
         fits = (timeline.slot_gpus[slots] == gpus) & (timeline.slot_alone_s[slots] <= now_s + EPSILON_S)
+        fits &= problem.opens_s[timeline.slot_class[slots]] <= now_s
         throughput = np.where(fits, throughput, -np.inf)
         if not throughput.max() > self._heuristic.min_joint_throughput:
             return False

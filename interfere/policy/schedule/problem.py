@@ -152,6 +152,11 @@ class ScheduleProblem:
             slot_of_job={job: k for k, group in enumerate(self.running) for job in group.jobs},
         )
 
+    @cached_property
+    def opens_s(self) -> Floats:
+        """float64[c]: from when on the devices of each class are available; 0 where they are now."""
+        return np.array([min((max(0.0, at_s) for at_s, _ in each), default=np.inf) for each in self.open_intervals])
+
     def bounded_by(self, latest_end_s: Floats, deadlines: Deadlines | None = None) -> "ScheduleProblem":
         """Return the problem with other bounds of ends, and with other deadlines where they are given."""
         bounded = replace(self, latest_end_s=latest_end_s, deadlines=deadlines or self.deadlines)

@@ -250,7 +250,7 @@ class Timeline:
         kind = int(problem.kind[job])
         throughput = problem.joint_throughput[classes, kind, host_kind]
         allowed = (self.slot_gpus[:m] == problem.gpus[job]) & (throughput > min_joint_throughput)
-        allowed &= self.slot_work_s[:m] > EPSILON_S
+        allowed &= (self.slot_work_s[:m] > EPSILON_S) & (self.slot_alone_s[:m] >= problem.opens_s[classes])
         price = np.full(m, np.inf)
         if not allowed.any():
             return price, price, price

@@ -8,6 +8,7 @@ from interfere.policy.answer.alternatives import alternatives
 from interfere.policy.answer.subproblem import subproblem_of
 from interfere.policy.costs.pair_costs import DeviceClass
 from interfere.policy.decide import decide
+from interfere.policy.solve.builder import decision_problem
 from interfere.records import ActionKind, Device, Job, Limits, ObjectiveKind, ScopeLedger, Snapshot, SolveStatus
 from tests.policy.solve.test_gangs import World
 from tests.tables import DEVICE, TablePredictor, context, plan, profile, resolver
@@ -26,7 +27,8 @@ def test_of_gangs_nothing_is_better_than_what_was_decided(seed: int, sizes: tupl
             continue
         assert len({job.gpus for job in part.pending}) == 1
         where = DeviceClass.of(devices[action.device_id]) if action.device_id else None
-        found, _ = alternatives(context(part, world.predictor, world.resolve), action, where)
+        asked = decision_problem(context(part, world.predictor, world.resolve), by_start_weight=True)
+        found, _ = alternatives(asked, action, where)
         (chosen,) = [one for one in found if one.chosen]
         assert (chosen.kind, chosen.device_id, chosen.partner_id) == (action.kind, action.device_id, action.partner_id)
         if len(sizes) == 1 and decided.status is SolveStatus.OPTIMAL:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from interfere.policy.costs.objectives import objective_of
@@ -68,6 +68,7 @@ seeds = st.integers(0, 1_000_000)
 
 
 @given(seeds)
+@example(28)  # a job runs on a device that is closed: nobody joins it before the device opens
 @settings(max_examples=80, deadline=None)
 def test_no_start_breaks_a_deadline_at_the_stated_risk_or_outlasts_a_window(seed: int) -> None:
     """A plan over time weighs the chances of a job that is not sure to meet its deadline at that risk even alone."""
