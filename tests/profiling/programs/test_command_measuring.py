@@ -300,7 +300,7 @@ command = "/no/such/program"
         (("--spec", "x.toml", "--step-regex", "x"), "these stand in the file", 1),
         (("--step-regex", "(", "--", "true"), "no regular expression", 1),
         (("--workload", "a+b", "--", "true"), "holds a +", 1),
-        (("--pair", "true+false", "--", "true"), "no such command: false", 1),
+        (("--pair", "true+false", "--", "true"), "a job that is not listed: false", 1),
         (("--pair", "true+true", "--alone", "--", "true"), "--alone measures no pairs", 1),
         (("--pair", "true", "--", "true"), "not a pair", 1),
         (("--core", "4096", "--", "true"), "core 4096", 1),
