@@ -68,7 +68,7 @@ class AllUnstable(stages.Stages):
     def reason_not_to_measure(self) -> str:
         return ""
 
-    def measure_all(self, workloads: str, progress: stages.Progress) -> Sequence[PairMeasurement]:
+    def measure_all(self, progress: stages.Progress) -> Sequence[PairMeasurement]:
         return [row(*pair, 1.0, ok=False, steal=0.4) for pair in directions(all_pairs(NAMES))]
 
     def measure_pairs(self, pairs: Sequence[tuple[str, str]], progress: stages.Progress) -> Sequence[PairMeasurement]:
