@@ -105,7 +105,6 @@ def test_pairs_measures_the_chosen_ones(tmp_path: Path) -> None:
         (("pairs", "gemm"), "not a pair", 1),
         (("campaign", "--core", "4096"), "core 4096", 1),
         (("campaign", "--out", "/proc/nowhere"), "cannot write here", 1),
-        (("campaign", "--device-type", "abacus"), "abacus", 2),
         (("campaign", "--max-blocks", "0"), "--max-blocks", 2),
     ],
 )
