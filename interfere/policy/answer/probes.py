@@ -86,11 +86,11 @@ def _most_telling(
         if profile is None or not known:
             continue  # a job without a profile runs alone first
         is_open = _open([profile], known, device_type, mode, context)[0]
-        untried = [each for each, may_teach in zip(known, is_open.tolist(), strict=True) if may_teach]
-        if not untried:
+        open_residents = [each for each, may_teach in zip(known, is_open.tolist(), strict=True) if may_teach]
+        if not open_residents:
             continue
-        shares = teacher.teaches(profile, untried, device_type, mode).tolist()
-        share_of = {id(each): share for each, share in zip(untried, shares, strict=True)}
+        shares = teacher.teaches(profile, open_residents, device_type, mode).tolist()
+        share_of = {id(each): share for each, share in zip(open_residents, shares, strict=True)}
         found += [(share_of[id(p)], device) for device in devices if id(p := profiles[device.id]) in share_of]
     found.sort(key=lambda each: -each[0])  # stable: of equal devices the first in the snapshot
     yield from ((device, share) for share, device in found[:MAX_TRIES])

@@ -21,7 +21,7 @@ from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.jobs_on_class import JobsOnClass
 from interfere.policy.rules.memory import grants_exceed, memory_exceeds
 from interfere.policy.rules.pair_rules import Group, PairRules
-from interfere.policy.rules.sharing import does_not_pay, outlasts
+from interfere.policy.rules.predictions import does_not_pay, outlasts
 from interfere.policy.rules.slowdown_caps import MemberCaps, SlowdownCaps, time_caps
 from interfere.records import ActionKind, Job, Rule
 

@@ -16,7 +16,7 @@ from interfere.policy.rules.custom import custom_rules
 from interfere.policy.rules.jobs_on_class import JobsOnClass, start_rules
 from interfere.policy.rules.memory import pair_memory_rules
 from interfere.policy.rules.pair_rules import Group, PairRule, PairRules
-from interfere.policy.rules.sharing import guest_rule, joint_throughput_rule, predictability_rules
+from interfere.policy.rules.predictions import guest_rule, joint_throughput_rule, predictability_rules
 from interfere.policy.rules.slowdown_caps import MemberCaps
 from interfere.records import ActionKind, Rule, RuleKind
 from interfere.sharing_modes import SharingMode

@@ -86,8 +86,10 @@ class CapacityProfile:
         times_s, free = self._times_s, self._free
         first, last = bisect_right(times_s, from_s) - 1, bisect_left(times_s, until_s)
         self.visited_steps += last - first
-        if first >= last or free[first] < count:  # mostly
-            return first >= last
+        if first >= last:
+            return True
+        if free[first] < count:  # a busy class is mostly full at once
+            return False
         return int(np.frombuffer(free, np.int64)[first:last].min()) >= count
 
     def earliest_start(self, count: int, runtime_s: float, from_s: float) -> float:

@@ -44,8 +44,8 @@ from interfere.predict.online.belief_state import (
 )
 from interfere.predict.online.belief_state import Posterior as JobPosterior
 from interfere.predict.online.effects import FORGETTING, Effects
+from interfere.predict.online.job_windows import USUAL_NOISE_VAR, LevelTest
 from interfere.predict.online.prior import WorkloadKey
-from interfere.predict.online.streams import USUAL_NOISE_VAR, LevelTest
 from interfere.predict.online.unseen_device import DeviceBelief
 
 MAX_RECENT = 256  # rows that are smoothed together: one factorisation of them takes 3 ms

@@ -25,8 +25,8 @@ from interfere.predict.online.belief_state import (
     Update,
 )
 from interfere.predict.online.effects import Effects, Expectation
+from interfere.predict.online.job_windows import JobHistory, LevelTest, StreamNoise, student_weight
 from interfere.predict.online.prior import ResidualPrior
-from interfere.predict.online.streams import JobHistory, LevelTest, StreamNoise, student_weight
 from interfere.sharing_modes import SharingMode
 
 # A window is told to its reporter as down-weighted where it is an outlier of its stream, or its stream has seven times

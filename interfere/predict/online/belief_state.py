@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple, Self
 
 from interfere.predict.field.gaussian import Scales
+from interfere.predict.online.job_windows import JobHistory, SoloKey, SoloRate, StreamKey, StreamNoise
 from interfere.predict.online.prior import Floats, WorkloadKey
-from interfere.predict.online.streams import JobHistory, SoloKey, SoloRate, StreamKey, StreamNoise
 from interfere.predict.online.unseen_device import Coordinates, DeviceBelief
 from interfere.records import Progress
 from interfere.sharing_modes import SharingMode

@@ -35,8 +35,8 @@ from interfere.predict.online.belief_state import (
     Posterior,
     Update,
 )
+from interfere.predict.online.job_windows import USUAL_NOISE_VAR
 from interfere.predict.online.prior import Floats, ResidualPrior, RolePrior, WorkloadKey
-from interfere.predict.online.streams import USUAL_NOISE_VAR
 from interfere.predict.online.unseen_device import DeviceBelief, PairPoints
 from interfere.sharing_modes import SharingMode
 

@@ -16,8 +16,8 @@ from interfere.predict.groups import common_log_error, composed_slowdown, copy_s
 from interfere.predict.online.base_predictions import BasePredictions, ResolveProfile
 from interfere.predict.online.belief import Belief, LearnedWindow
 from interfere.predict.online.belief_state import BeliefState, DomainKey, PairObservation
+from interfere.predict.online.job_windows import MAX_PENDING_WINDOWS, MAX_RATE, MIN_RATE, SoloRate, window_slowdown
 from interfere.predict.online.stand_in_profiles import StandInProfiles
-from interfere.predict.online.streams import MAX_PENDING_WINDOWS, MAX_RATE, MIN_RATE, SoloRate, window_slowdown
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, NAN, ObservationResult, Progress, ReporterWeight
 from interfere.records.checks import MIN_WEIGHT
 

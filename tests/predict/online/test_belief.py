@@ -9,8 +9,8 @@ import pytest
 
 from interfere.predict.online.belief import Belief
 from interfere.predict.online.belief_state import BeliefState
+from interfere.predict.online.job_windows import JobHistory
 from interfere.predict.online.prior import default_prior
-from interfere.predict.online.streams import JobHistory
 from tests.predict.online.belief_streams import (
     COPIES,
     DOMAIN,

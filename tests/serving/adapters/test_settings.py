@@ -1,6 +1,6 @@
 """Laws of settings files, for every adapter: what is unknown or of another type is named, and nothing is half read."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 from interfere.errors import InvalidInputError
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.settings import AdapterSettings
-from interfere.serving.adapters.slurm.settings import SlurmSettings
+from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings
 
 KINDS = {"slurm": (SlurmSettings, '[[devices]]\ntype = "a100"\n'), "kubernetes": (KubernetesSettings, "")}
 WRONG: dict[Any, str] = {float: '"2"', int: "true", bool: "1", str: "5"}  # TOML of another type
@@ -50,3 +50,12 @@ def test_a_rule_of_a_list_is_named_by_its_place(tmp_path: Path) -> None:
         read(SlurmSettings, tmp_path, text)
     fields_told = ["devices[1].mode", "devices[2].memory_gib", "devices[2].type"]
     assert [each.field for each in caught.value.violations] == fields_told
+
+
+def test_probes_are_asked_for_within_their_limits_and_never_unasked() -> None:
+    plain = SlurmSettings(devices=(DeviceRule(type="a100"),))
+    assert plain.limits().probe.probe_devices == 0
+    asked = replace(plain, probe_devices=2, probe_cap=3.0, probe_risk=0.5).limits().probe
+    assert (asked.probe_devices, asked.probe_cap, asked.probe_risk) == (2, 3.0, 0.5)
+    with pytest.raises(InvalidInputError, match="probe_devices"):
+        replace(plain, probe_devices=-1)

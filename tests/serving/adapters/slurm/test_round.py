@@ -15,7 +15,7 @@ from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.problem import check_plan_subjects
 from interfere.serving.adapters.round import Advisor, one_round
 from interfere.serving.adapters.slurm.jobs import GpuAddress
-from interfere.serving.adapters.slurm.port import partition_problem, slurm_advisor, slurm_metrics
+from interfere.serving.adapters.slurm.port import NODES_S, partition_problem, slurm_advisor, slurm_metrics
 from interfere.serving.adapters.slurm.scontrol import SlurmCommands, place
 from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings
 from interfere.serving.server import RunningServer
@@ -62,6 +62,21 @@ def test_a_dry_run_changes_and_reports_nothing(
     assert [decision.action.kind for decision in done.decisions] == [ActionKind.START_ALONE]
     assert done.changes
     assert told(folder) == []
+
+
+def test_nodes_are_read_again_when_they_may_have_changed(
+    server: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = fake(tmp_path / "slurm", squeue([fresh(1)]), sinfo([node_row("n0")]))
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    one, _ = advisor(server.address, tmp_path, dry_run=True)
+    assert one.round().decisions[0].action.device_id
+    (folder / "nodes.json").write_text(sinfo([node_row("n0", state="down")]))
+    begin_s = time.time()
+    monkeypatch.setattr("interfere.serving.adapters.slurm.port.time.time", lambda: begin_s + NODES_S / 2)
+    assert one.round().decisions[0].action.device_id, "what was read a moment ago"
+    monkeypatch.setattr("interfere.serving.adapters.slurm.port.time.time", lambda: begin_s + NODES_S)
+    assert not any(decision.action.device_id for decision in one.round().decisions)
 
 
 def test_a_half_updated_job_is_mended_before_anything_else(
