@@ -4,6 +4,7 @@ import faulthandler
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -91,11 +92,16 @@ class RunningServer:
         `on_ready` is called when a signal stops the server as it should, `on_stop` before it stops. The process ends
         within the grace period and one second, even where threads hang.
         """
-        stop_requested = threading.Event()
-        for name in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(name, lambda *_: stop_requested.set())
+        # The kernel may deliver a signal to any thread, and this one waits in C: only the wake-up descriptor, which is
+        # written by whichever thread got the signal, surely ends the wait.
+        stops, (woken, waker) = {signal.SIGTERM, signal.SIGINT}, socket.socketpair()
+        waker.setblocking(False)
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        for number in stops:
+            signal.signal(number, lambda *_: None)
         on_ready()
-        stop_requested.wait()
+        while stops.isdisjoint(woken.recv(1)):
+            pass
         on_stop()
         # A thread of C, which needs no lock of the interpreter: it prints what hangs and ends the process. The store
         # loses nothing by that: what was acknowledged is on disk.
