@@ -1,6 +1,6 @@
 """A site in a box: jobs that really run on a real Slurm, under five ways to decide who shares a device.
 
-    python -m examples.site [--quick] [--folder FOLDER] [--repetitions N] [--trace FOLDER] [--arms a,b]
+    python -m examples.site [--quick] [--folder FOLDER] [--repetitions N] [--trace FOLDER] [--arms a,b] [--load L]
 
 Two cores of this machine are two GPUs. Every run of an arm is a file of the folder: a run that was interrupted is run
 again, one that is there is not. The load is fixed before the first run. Needs Slurm, root, and control groups.
@@ -45,6 +45,9 @@ def main(
     repetitions: Annotated[int, typer.Option(help="Streams of jobs; every arm gets each.", min=1)] = 5,
     arms: Annotated[str, typer.Option(help="Arms to run, separated by commas.")] = ",".join(Arm),
     trace: Annotated[Path | None, typer.Option(help="Trace of `interfere data import`. Default: drawn jobs.")] = None,
+    load: Annotated[
+        float | None, typer.Option(help="Work offered, as a share of what both cores can do. Default: 1.1.", min=0.1)
+    ] = None,
     table: Annotated[str, typer.Option(help="Measured pairs for the replay beside the runs.")] = "cpu",
     weight: Annotated[
         int, typer.Option(help="Of the site against any other program that wants its cores.", min=1, max=256)
@@ -65,7 +68,8 @@ def main(
         raise UnfitError("the site needs two cores", value=f"allowed: {cores}", remedy="allow this process a second")
     for process in busiest_foreign_processes():
         progress_note(f"{process} takes time on the cores of the site: its time is subtracted, its caches are not")
-    settings = replace(QUICK if quick else FULL, trace=trace and trace.resolve())
+    preset = QUICK if quick else FULL
+    settings = replace(preset, trace=trace and trace.resolve(), load=load or preset.load)
     folder = folder.resolve()
     costs = _costs(folder, settings, cores, QUICK_MEASURE_S if quick else MEASURE_S)
     documents = []
