@@ -18,12 +18,13 @@ from typing import Annotated, Any
 
 import typer
 
-from examples.site.arms import WORKSPACE, Arm, RunSettings, WorkloadCost, measured_costs, measured_turnover_s, run_arm
-from examples.site.replaying import replayed_means, slowdowns_met
+from examples.site.arms import WORKSPACE, Arm, RunSettings, WorkloadCost, measured_costs, run_arm
+from examples.site.replaying import SiteReplay, replayed_means, slowdowns_met
 from examples.site.report import site_report
 from examples.site.slurm_cluster import PACKAGES, PROGRAMS
 from examples.site.stream import StreamSettings, stream_of
 from interfere.commands.output import JsonFlag, emit, progress_note
+from interfere.data.loading import load_table
 from interfere.errors import InterfereError, InvalidInputError, UnfitError
 from interfere.file_writing import write_text
 from interfere.profiling.affinity import allowed_cores, busiest_foreign_processes
@@ -89,16 +90,15 @@ def main(
                 write_text(path, json.dumps(document) + "\n")
                 progress_note(f"{arm}, repetition {repetition}: {time.monotonic() - begin_s:.0f} s")
             documents.append(json.loads(path.read_text()))
-    turnover_s = (
-        {} if quick else _turnovers(folder, settings, RunSettings(folder=folder / "now", cores=cores, costs=costs))
-    )
     numbers = sorted({each["repetition"] for each in documents})
-    replayed = {f"by the table {table}": replayed_means(settings, numbers, chosen, costs, table, turnover_s)}
+    recorded = [json.loads(path.read_text()) for arm in Arm for path in sorted(folder.glob(f"{arm}-*.json"))]
+    measured = load_table(table)
+    by_table = SiteReplay.of(settings, costs, measured, recorded)
+    replayed = {f"by the table {table}": replayed_means(by_table, numbers, chosen)}
     if len(numbers) > 1:
-        met = slowdowns_met(documents)
-        by_met = replayed_means(settings, numbers, chosen, costs, table, turnover_s, met)
-        replayed["by pairs met in other streams"] = by_met
-    report = site_report(documents, replayed, settings, turnover_s, quick=quick)
+        by_met = SiteReplay.of(settings, costs, measured, recorded, slowdowns_met(recorded))
+        replayed["by pairs met in other streams"] = replayed_means(by_met, numbers, chosen)
+    report = site_report(documents, replayed, settings, quick=quick)
     emit(json_document(report), report, as_json=as_json)
 
 
@@ -121,16 +121,6 @@ def _costs(folder: Path, settings: StreamSettings, cores: Sequence[int], seconds
     document = {"settings": key, "costs": {name: asdict(cost) for name, cost in costs.items()}}
     write_text(path, json.dumps(document, indent=1) + "\n")
     return costs
-
-
-def _turnovers(folder: Path, settings: StreamSettings, run: RunSettings) -> dict[Arm, float]:
-    """Return how long a place stays empty between two jobs under each arm, measured once for all runs of a folder."""
-    path = folder / "turnover.json"
-    if not path.exists():
-        measured = {arm.value: measured_turnover_s(arm, settings.workloads, run) for arm in (Arm.SLURM, Arm.OURS)}
-        write_text(path, json.dumps(measured) + "\n")
-    seconds = json.loads(path.read_text())
-    return {arm: seconds[Arm.OURS if arm.is_advised else Arm.SLURM] for arm in Arm}
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -17,7 +17,7 @@ import numpy as np
 
 from examples.site.core_clock import CoreClock, CoreGroups
 from examples.site.slurm_cluster import ADVISOR, BUSY, ROOT, SlurmCluster
-from examples.site.stream import SHORTEST_S, StreamJob
+from examples.site.stream import StreamJob
 from interfere.progress import Mark, read
 
 WORKSPACE = "work"  # of the server, in the folder of a run
@@ -170,25 +170,6 @@ def _job_on(core: int, workload: str, steps: int, folder: Path, *, discard: bool
     return subprocess.Popen(one_core, cwd=ROOT, env=_job_environment(), stdout=output, stderr=output)
 
 
-def measured_turnover_s(arm: Arm, workloads: Sequence[str], settings: RunSettings) -> float:
-    """Return the seconds between the end of a job and the first step of the next one, beyond that one's own start-up:
-    what Slurm takes, and under an advised arm the decision. Measured on different workloads, one short job of each, all
-    submitted at once: nobody knows them, so each runs alone under every arm."""
-    jobs = [
-        StreamJob(index=k, workload=name, arrival_s=0.0, alone_s=SHORTEST_S, gpus=1) for k, name in enumerate(workloads)
-    ]
-    done: list[dict[str, Any]] = run_arm(arm, jobs, settings)["jobs"]
-    between_s, gaps = 0.0, 0
-    for node in sorted({node for job in done for node in job["nodes"]}):
-        own = [job for job in done if job["nodes"] == [node]]
-        begin_s = min(
-            job["end_unix_s"] - job["wall_completion_s"] * (1 - job["wait_s"] / job["completion_s"]) for job in own
-        )
-        between_s += max(job["end_unix_s"] for job in own) - begin_s - sum(job["nominal_s"] for job in own)
-        gaps += len(own) - 1
-    return max(0.0, between_s / max(1, gaps))
-
-
 # --- what runs --------------------------------------------------------------------------------------------------------
 
 
@@ -217,11 +198,18 @@ def _policy_server(folder: Path, env: dict[str, str]) -> Iterator[str]:
 
 
 def _adapter_settings(cluster: SlurmCluster, address: str, arm: Arm) -> Path:
-    """Return the settings file of the adapter, whose times are compressed as the jobs are."""
-    values = {
-        "server": address,
+    """Return the settings file of the adapter."""
+    values = {"server": address, "journal": str(cluster.folder / "journal.jsonl"), **adapter_values(arm)}
+    devices = values.pop("devices")
+    return cluster.write_settings(values, *(f'type = "{each["type"]}"' for each in devices))
+
+
+def adapter_values(arm: Arm) -> dict[str, Any]:
+    """Return the adapter's settings, whose times are compressed as the jobs are."""
+    return {
         "cluster": "site",
         "interval_s": POLL_S,
+        "window_s": WINDOW_S,
         "timeout_s": 30.0,
         "least_window_s": 1.0,
         "report_every_s": 4.0,  # a site has 60 s
@@ -233,9 +221,8 @@ def _adapter_settings(cluster: SlurmCluster, address: str, arm: Arm) -> Path:
         "probe_cap": 3.0,
         "probe_risk": 0.5,
         "allow_extrapolation": True,  # no pair of this site is like what the model learned from
-        "journal": str(cluster.folder / "journal.jsonl"),
+        "devices": [{"type": DEVICE_TYPE}],
     }
-    return cluster.write_settings(values, f'type = "{DEVICE_TYPE}"')
 
 
 def _adapter_of(arm: Arm) -> tuple[str, ...]:
@@ -255,8 +242,9 @@ def _submit(cluster: SlurmCluster, groups: CoreGroups, arm: Arm, job: StreamJob,
     exports = f"OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 INTERFERE_PROGRESS_EVERY_S={MARK_EVERY_S}"
     inside = f"{groups.join_command}; export {exports}; exec {program}"
     command = f"srun sh -c '{inside}'" if job.gpus > 1 else inside
-    times = f";remaining_s={job.alone_s:.1f}"  # Slurm gets it too, as a time limit
-    times += f";checkpoint_s={CHECKPOINT_S + settings.costs[job.workload].start_up_s:.1f}" if arm is Arm.MOVES else ""
+    comment = comment_of(job) if shares else f"interfere:workload={PREFIX}{job.workload}"
+    if shares and arm is Arm.MOVES:
+        comment += f";checkpoint_s={CHECKPOINT_S + settings.costs[job.workload].start_up_s:.1f}"
     return cluster.sbatch(
         command,
         f"--gres={'shard' if shares else 'gpu'}:1",
@@ -264,11 +252,16 @@ def _submit(cluster: SlurmCluster, groups: CoreGroups, arm: Arm, job: StreamJob,
         "--ntasks-per-node=1",
         "--requeue",
         f"--time={max(1, int(np.ceil(job.alone_s / 60.0)))}",
-        f"--comment=interfere:workload={PREFIX}{job.workload}{times if shares else ''}",
+        f"--comment={comment}",
     )
 
 
-def steps_of(job: StreamJob, costs: dict[str, WorkloadCost]) -> int:
+def comment_of(job: StreamJob) -> str:
+    """Return what a job on one device says of itself. Slurm gets its run time too, as a time limit."""
+    return f"interfere:workload={PREFIX}{job.workload};remaining_s={job.alone_s:.1f}"
+
+
+def steps_of(job: StreamJob, costs: Mapping[str, WorkloadCost]) -> int:
     """Return the steps with which the job takes `alone_s` alone, start-up included."""
     cost = costs[job.workload]
     return max(1, round((job.alone_s - cost.start_up_s) / cost.step_s))

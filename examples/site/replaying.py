@@ -1,23 +1,46 @@
-"""The streams of the site in the simulator: what each arm's mean completion would be by a table of measured pairs."""
+"""The streams of the site in the simulator: what each arm's mean completion would be by a table of measured pairs.
 
-import math
+The replay has what a real queue has. Programs load and end, and use a core meanwhile; Slurm counts time limits in whole
+minutes; a job that the adapter places starts a moment later. The advised arms are the adapter as it ships, in rounds of
+a second, with a policy server that knows nothing at first and learns from the replayed marks. What is measured in runs
+comes from the other repetitions alone.
+"""
+
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from examples.site.arms import CHECKPOINT_S, Arm, WorkloadCost, steps_of
-from examples.site.stream import StreamSettings, stream_of
-from interfere.data.loading import load_table
-from interfere.errors import InterfereError
-from interfere.records import Device, ObjectiveKind
-from interfere.sim.beliefs import beliefs_from, true_beliefs
+from examples.site.arms import (
+    CHECKPOINT_S,
+    MARK_EVERY_S,
+    WORKSPACE,
+    Arm,
+    WorkloadCost,
+    adapter_values,
+    comment_of,
+    steps_of,
+)
+from examples.site.greedy import GreedyClient
+from examples.site.run_times import LAUNCH_S, ProgramTimes, Run, control_share, program_times
+from examples.site.simulated_slurm import LIMIT_S, AdvisedSlurm, SimulatedJob
+from examples.site.stream import StreamJob, StreamSettings, stream_of
+from interfere.client import PolicyClient
+from interfere.config import NO_METRICS, Settings
+from interfere.data.tables import Table
+from interfere.records import Device
+from interfere.records.documents import from_document
+from interfere.serving.adapters.slurm.settings import SlurmSettings
+from interfere.serving.server import start_server
+from interfere.sim.beliefs import beliefs_from
 from interfere.sim.cluster import Scheduler
-from interfere.sim.replay import replay
-from interfere.sim.schedulers.orders import ShortestFirst
-from interfere.sim.schedulers.planner import PlannedScheduler, ServerPlanner
+from interfere.sim.replay import Replayed, replay
 from interfere.sim.schedulers.queue import Backfill
 from interfere.sim.schedulers.records import Queue, SchedulerRecord, Sharing
 from interfere.sim.schedulers.registry import make_scheduler
@@ -26,44 +49,188 @@ from interfere.sim.truth import TableTruth, TruthTable, truth_of
 from interfere.sim.world import SimDevice, SimJob, World
 
 LEAST_MEETING_S = 2.0
+# From a round to Slurm's allocation of a job that it placed on a free seat: median of 22 placements of two runs.
+PLACEMENT_S = 0.55
+BETWEEN_STREAMS_S = 1000.0  # on the clock of an advised arm's server
+DAY_S = 86_400.0  # its clock begins so long ago, and no replayed time is in the future
+TIME_BUDGET_S, CALL_S = 5.0, 60.0  # of a decision, and of a call: a replay does not depend on how fast it runs
 Pair = tuple[str, str]
 """(workload, neighbour)"""
+Slowdowns = Mapping[int, Mapping[Pair, float]]
+"""By repetition."""
 # Gangs take whole devices under every arm, so only jobs on one device share.
 RECORDS = {
     Arm.SLURM: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY),
     Arm.SHARING: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY, sharing=Sharing.GREEDY, one_gpu=True),
-    Arm.GREEDY: SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY, sharing=Sharing.GREEDY, one_gpu=True),
 }
 
 
-def replayed_means(
-    settings: StreamSettings,
-    repetitions: Iterable[int],
-    arms: Sequence[Arm],
-    costs: dict[str, WorkloadCost],
-    table: str,
-    turnover_s: Mapping[Arm, float],
-    met: Mapping[int, Mapping[Pair, float]] | None = None,
-) -> dict[Arm, tuple[float, ...]]:
-    """Return each arm's mean completion in seconds, one number a repetition; NaN where the replay is not possible.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteReplay:
+    """What all replays of a site need beside the arm and the stream."""
 
-    `turnover_s`: how long a place stays empty between two jobs, by arm; 0 where absent. `met`: slowdowns that take the
-    place of the table's, by repetition.
+    settings: StreamSettings
+    costs: Mapping[str, WorkloadCost]
+    truth: TruthTable
+    loading_workload: str  # what programs that load or end do to others, and others to them
+    runs: tuple[Run, ...]
+    met: Slowdowns  # that take the place of the truth's; by repetition, where there are any
 
-    The simulator knows run times and the slowdowns of the table beforehand, which no arm of the site does: plain
-    sharing believes that nothing slows anything down, the other arms believe the table.
-    """
-    truth = truth_of(load_table(table))
-    means: dict[Arm, list[float]] = {arm: [] for arm in arms}
-    for repetition in repetitions:
-        known = _with_slowdowns(truth, met[repetition]) if met else truth
-        for arm in arms:
-            world = _world(settings, repetition, costs, truth.device_type, turnover_s.get(arm, 0.0))
-            means[arm].append(_mean_completion_s(world, known, arm))
-    return {arm: tuple(values) for arm, values in means.items()}
+    @classmethod
+    def of(
+        cls,
+        settings: StreamSettings,
+        costs: Mapping[str, WorkloadCost],
+        table: Table,
+        runs: Sequence[Run],
+        met: Slowdowns | None = None,
+    ) -> "SiteReplay":
+        """Return the replays by a table. `met`: slowdowns that take the place of the table's, by repetition."""
+        return cls(
+            settings=settings,
+            costs=costs,
+            truth=truth_of(table),
+            loading_workload=busiest_workload(table, settings.workloads),
+            runs=tuple(runs),
+            met=met or {},
+        )
+
+    def means(self, arm: Arm, repetitions: Iterable[int]) -> tuple[float, ...]:
+        """Return an arm's mean completion in seconds, one number a repetition, in their order."""
+        numbers = sorted(repetitions)
+        if not arm.is_advised:
+            return tuple(self._mean(self._world(number, arm), number, self._queue(arm)) for number in numbers)
+        begin_s = float(int(time.time() - DAY_S))
+        with tempfile.TemporaryDirectory() as folder, _client(arm, Path(folder)) as client:
+            return tuple(
+                self._mean(
+                    self._world(number, arm),
+                    number,
+                    self._advised(client, number, Path(folder), begin_s + BETWEEN_STREAMS_S * k),
+                )
+                for k, number in enumerate(numbers)
+            )
+
+    def _mean(self, world: World, repetition: int, scheduler: Scheduler) -> float:
+        truth = TableTruth((self._truth(repetition),), loading_workload=self.loading_workload)
+        return float(completion_of_steps(replay(world, truth, scheduler)).mean())
+
+    def _truth(self, repetition: int) -> TruthTable:
+        """Return the slowdowns. Those met are relative to a program measured apart, which is stretched here."""
+        stretch = program_times(self._others(repetition)).stretch
+        met = self.met.get(repetition, {})
+        return with_slowdowns(self.truth, {pair: met[pair] / stretch.get(pair[0], 1.0) for pair in met})
+
+    def _others(self, repetition: int) -> list[Run]:
+        return [run for run in self.runs if run["repetition"] != repetition]
+
+    def _world(self, repetition: int, arm: Arm) -> World:
+        """Return a stream as a world. What programs take beside their steps is from the other repetitions."""
+        others = self._others(repetition)
+        times = program_times(others)
+        control = 1.0 + max(0.0, control_share(others, arm) - control_share(others, Arm.SLURM))
+        return World(
+            name=f"repetition {repetition}",
+            jobs=tuple(self._job(job, times, control) for job in stream_of(self.settings, repetition)),
+            devices=tuple(
+                SimDevice(device=Device(id=f"n{k}/g0", node=f"n{k}", type=self.truth.device_type))
+                for k in range(self.settings.devices)
+            ),
+        )
+
+    def _job(self, job: StreamJob, times: ProgramTimes, control: float) -> SimJob:
+        cost = self.costs[job.workload]
+        stretch = times.stretch.get(job.workload, 1.0) * control
+        start_up_s, shut_down_s = stretch * cost.start_up_s, times.shut_down_s.get(job.workload, 0.0)
+        return SimJob(
+            id=str(job.index + 1),
+            workload=job.workload,
+            arrival_s=job.arrival_s,
+            gpus=job.gpus,
+            idle_s=LAUNCH_S,
+            start_up_s=start_up_s,
+            shut_down_s=shut_down_s,
+            duration_s=LAUNCH_S + start_up_s + stretch * steps_of(job, self.costs) * cost.step_s + shut_down_s,
+            checkpoint_s=CHECKPOINT_S + start_up_s,
+        )
+
+    def _queue(self, arm: Arm) -> Scheduler:
+        """Return Slurm's queue. Plain sharing believes that nothing slows anything down."""
+        none = np.where(np.isnan(self.truth.table), np.nan, 1.0)
+        beliefs = beliefs_from(self.truth, none, "no slowdown")
+        options = SchedulerSettings(
+            predictor=beliefs,
+            profiles=beliefs.profiles,
+            mode=self.truth.mode,
+            whole_nodes=False,
+            limit_unit_s=LIMIT_S,
+        )
+        return make_scheduler(RECORDS[arm], options)
+
+    def _advised(self, client: PolicyClient, repetition: int, folder: Path, begin_s: float) -> Scheduler:
+        """Return Slurm with the adapter, whose settings are those of the runs. No job is moved."""
+        jobs = {
+            str(job.index + 1): SimulatedJob(
+                comment=comment_of(job) if job.gpus == 1 else "", step_s=self.costs[job.workload].step_s
+            )
+            for job in stream_of(self.settings, repetition)
+        }
+        return AdvisedSlurm.of(
+            client,
+            from_document(SlurmSettings, adapter_values(Arm.OURS) | {"spool": str(folder / "spool")}),
+            jobs,
+            begin_s=begin_s,
+            placement_s=PLACEMENT_S,
+            mark_every_s=MARK_EVERY_S,
+        )
 
 
-def slowdowns_met(runs: Sequence[Mapping[str, Any]]) -> dict[int, dict[Pair, float]]:
+@contextmanager
+def _client(arm: Arm, folder: Path) -> Iterator[PolicyClient]:
+    """Run a policy server that knows nothing, and yield its client."""
+    server = start_server(
+        Settings(
+            work=folder / WORKSPACE,
+            port=0,
+            metrics_port=NO_METRICS,
+            insecure=True,
+            grace_s=1.0,
+            time_budget_s=TIME_BUDGET_S,
+        )
+    )
+    try:
+        with (GreedyClient if arm is Arm.GREEDY else PolicyClient)(server.address, timeout_s=CALL_S) as client:
+            yield client
+    finally:
+        server.stop()
+
+
+def replayed_means(site: SiteReplay, repetitions: Iterable[int], arms: Sequence[Arm]) -> dict[Arm, tuple[float, ...]]:
+    """Return each arm's mean completion in seconds, one number a repetition."""
+    numbers = sorted(repetitions)
+    return {arm: site.means(arm, numbers) for arm in arms}
+
+
+def completion_of_steps(done: Replayed) -> NDArray[np.float64]:
+    """Return for each job the seconds from its arrival to its last step: its place may be taken for longer."""
+    left_s = {job.id: job.duration_s - job.shut_down_s for job in done.world.jobs}
+    last_step_s = dict[str, float]()
+    for span in done.spans:  # in order of their ends
+        done_s = span.rate * (span.end_s - span.start_s)
+        if left_s[span.job_id] > 0:
+            last_step_s[span.job_id] = span.start_s + min(done_s, left_s[span.job_id]) / span.rate
+        left_s[span.job_id] -= done_s
+    return np.array([last_step_s[job.id] - job.arrival_s for job in done.world.jobs])
+
+
+def busiest_workload(table: Table, workloads: Iterable[str]) -> str:
+    """Return the workload that keeps a device busiest alone: a program that loads computes without a pause. Empty where
+    the table says of none how busy it is."""
+    known = {job.workload: job.busy_frac for job in table.jobs if job.workload in set(workloads) and job.busy_frac > 0}
+    return max(known, key=lambda workload: known[workload], default="")
+
+
+def slowdowns_met(runs: Sequence[Run]) -> dict[int, dict[Pair, float]]:
     """Return for each repetition the median slowdown of each ordered pair that met for long enough in the others."""
     found: dict[int, dict[Pair, float]] = {}
     for repetition in {run["repetition"] for run in runs}:
@@ -75,60 +242,10 @@ def slowdowns_met(runs: Sequence[Mapping[str, Any]]) -> dict[int, dict[Pair, flo
     return found
 
 
-def _with_slowdowns(truth: TruthTable, slowdowns: Mapping[Pair, float]) -> TruthTable:
+def with_slowdowns(truth: TruthTable, slowdowns: Mapping[Pair, float]) -> TruthTable:
+    """Return the truth with these slowdowns in the place of its own, of workloads that it knows."""
     table, index = truth.table.copy(), truth.index
     for (victim, neighbour), slowdown in slowdowns.items():
         if victim in index and neighbour in index:
             table[index[victim], index[neighbour]] = max(1.0, slowdown)
     return replace(truth, table=table)
-
-
-def _world(
-    settings: StreamSettings, repetition: int, costs: dict[str, WorkloadCost], device_type: str, turnover_s: float
-) -> World:
-    jobs = stream_of(settings, repetition)
-    return World(
-        name=f"repetition {repetition}",
-        jobs=tuple(
-            SimJob(
-                id=f"j{job.index}",
-                workload=job.workload,
-                arrival_s=job.arrival_s,
-                gpus=job.gpus,
-                idle_s=turnover_s,
-                duration_s=turnover_s
-                + costs[job.workload].start_up_s
-                + steps_of(job, costs) * costs[job.workload].step_s,
-                checkpoint_s=CHECKPOINT_S + costs[job.workload].start_up_s,
-            )
-            for job in jobs
-        ),
-        devices=tuple(
-            SimDevice(device=Device(id=f"n{k}/g0", node=f"n{k}", type=device_type)) for k in range(settings.devices)
-        ),
-    )
-
-
-def _mean_completion_s(world: World, truth: TruthTable, arm: Arm) -> float:
-    none = np.where(np.isnan(truth.table), np.nan, 1.0)
-    beliefs = beliefs_from(truth, none, "no slowdown") if arm is Arm.SHARING else true_beliefs(truth)
-    options = SchedulerSettings(
-        predictor=beliefs,
-        profiles=beliefs.profiles,
-        mode=truth.mode,
-        whole_nodes=False,
-    )
-    try:
-        done = replay(world, TableTruth((truth,)), _scheduler(arm, options))
-    except InterfereError:
-        return math.nan
-    return float(done.completion_s.mean())
-
-
-def _scheduler(arm: Arm, settings: SchedulerSettings) -> Scheduler:
-    """Return the scheduler of an arm: the server's plan with its default objective, which moves no job here, or a
-    queue."""
-    if arm not in (Arm.OURS, Arm.MOVES):
-        return make_scheduler(RECORDS[arm], settings)
-    planner = ServerPlanner(settings=replace(settings, max_shared_gpus=1), objective=ObjectiveKind.AUTO)
-    return PlannedScheduler(planner=planner, order=ShortestFirst(estimate=planner.estimate))

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from examples.site.arms import PREFIX, Arm
+from examples.site.run_times import median_turnover_s
 from examples.site.stream import StreamSettings
 from interfere.reports.document import Column, Document, Estimate, Part, Section, Sentence, Table, Tone
 from interfere.reports.numbers import count_noun, fixed, percent
 
 Run = dict[str, Any]
 CONFIDENCE = 0.95
+SEATS = 2  # of a device that is shared
 MOST_TAKEN = 0.05  # of the devices by other programs: their time is subtracted, but caches and Slurm suffer too
 
 
@@ -21,7 +23,6 @@ def site_report(
     runs: Sequence[Run],
     replayed: Mapping[str, Mapping[Arm, tuple[float, ...]]],
     settings: StreamSettings,
-    turnover_s: Mapping[Arm, float],
     *,
     quick: bool,
 ) -> Document:
@@ -41,7 +42,7 @@ def site_report(
         parts.append(Sentence("One repetition has no interval: this run shows that the site works, and no more."))
     by_arm = {arm: [run for run in runs if run["arm"] == arm] for arm in Arm}
     by_arm = {arm: sorted(own, key=lambda run: run["repetition"]) for arm, own in by_arm.items() if own}
-    sections = (_completions(by_arm), _predictions(by_arm), _replay(by_arm, replayed, turnover_s), _conditions(by_arm))
+    sections = (_completions(by_arm), _predictions(by_arm), _replay(by_arm, replayed), _conditions(by_arm))
     return Document("A site in a box", (*parts, *sections))
 
 
@@ -181,28 +182,34 @@ def _predictions(by_arm: dict[Arm, list[Run]]) -> Section:
 # --- the replay, and the conditions -----------------------------------------------------------------------------------
 
 
-def _replay(
-    by_arm: dict[Arm, list[Run]],
-    replayed: Mapping[str, Mapping[Arm, tuple[float, ...]]],
-    turnover_s: Mapping[Arm, float],
-) -> Section:
+def _replay(by_arm: dict[Arm, list[Run]], replayed: Mapping[str, Mapping[Arm, tuple[float, ...]]]) -> Section:
     """`replayed`: mean completions of each repetition, by where the slowdowns are from and by arm."""
-    rows = []
+    rows, streams = [], []
     for arm, runs in by_arm.items():
-        happened = statistics.fmean(mean_completions(runs))
-        predicted = [statistics.fmean(means[arm]) for means in replayed.values()]
-        rows.append((arm.value, happened, *(x for each in predicted for x in (each, each / happened - 1.0))))
+        happened = mean_completions(runs)
+        predicted = [means[arm] for means in replayed.values()]
+        means = [statistics.fmean(values) for values in (happened, *predicted)]
+        rows.append((arm.value, means[0], *(x for each in means[1:] for x in (each, each / means[0] - 1.0))))
+        for k, run in enumerate(runs):
+            values = [each[k] for each in predicted]
+            differences = (x for each in values for x in (each, each / happened[k] - 1.0))
+            streams.append((arm.value, float(run["repetition"]), happened[k], *differences))
     columns = [Column("arm"), Column("mean completion", fixed(1, unit="s"))]
     for name in replayed:
         columns += [Column(f"replayed {name}", fixed(1, unit="s")), Column(f"difference {name}", percent(1, sign=True))]
     note = (
-        "The same streams in the simulator, by measured slowdowns that all schedulers but plain sharing know from the "
-        "start. The simulator moves no job, and no control plane takes its devices' time."
+        "The same streams in the simulator. Without advice the queue is first come first served, with time limits in "
+        "whole minutes. The advised arms are the adapter, in rounds of a second, and a policy server that knows "
+        "nothing at first. How long programs load and end is measured in the other streams, under Slurm alone."
     )
-    if turnover_s:
-        seconds = ", ".join(f"{turnover_s[arm]:.2f} s under {arm}" for arm in (Arm.SLURM, Arm.OURS))
-        note += f" Each job also takes what Slurm and the adapter need between two jobs, measured apart: {seconds}."
-    return Section("Replayed", (Sentence(note), Table(title="Replay", columns=tuple(columns), rows=tuple(rows))))
+    by_stream = Table(
+        title="Replay of each stream",
+        columns=(columns[0], Column("stream", fixed(0)), *columns[1:]),
+        rows=tuple(streams),
+    )
+    return Section(
+        "Replayed", (Sentence(note), Table(title="Replay", columns=tuple(columns), rows=tuple(rows)), by_stream)
+    )
 
 
 def _conditions(by_arm: dict[Arm, list[Run]]) -> Section:
@@ -218,6 +225,7 @@ def _conditions(by_arm: dict[Arm, list[Run]]) -> Section:
                 sum(run["taken_s"] for run in runs) / core_s,
                 sum(run["wall_s"] for run in runs),
                 float(sum(job["restarts"] for run in runs for job in run["jobs"])),
+                median_turnover_s(runs, seats=1 if arm is Arm.SLURM else SEATS),
             )
         )
     share = percent(1)
@@ -229,9 +237,11 @@ def _conditions(by_arm: dict[Arm, list[Run]]) -> Section:
         Column("taken from jobs", share),
         Column("wall time", fixed(0, unit="s")),
         Column("restarts", fixed(0)),
+        Column("turnover", fixed(2, unit="s")),
     )
     note = (
         "Shares of the time of both cores. What other programs took from jobs that were ready is subtracted from all "
-        "times; what the control plane took (Slurm, server, adapter, the program that submits) counts against its arm."
+        "times; what the control plane took (Slurm, server, adapter, the program that submits) counts against its arm. "
+        "Turnover: from the last step of a job to the first line of the next program in its place, median."
     )
     return Section("Conditions", (Sentence(note), Table(title="Cores", columns=columns, rows=tuple(rows))))

@@ -1,19 +1,21 @@
 """The state of a simulated cluster: what runs where now, and how far every job has come.
 
 A job runs on `gpus` devices, alone or beside others that hold exactly the same devices: its company. Its rate is the
-speed of its slowest device divided by its slowdown beside them; the rate changes only when its company does.
+speed of its slowest device divided by its slowdown beside them; the rate changes only when its company does, or when it
+or a job of its company enters another phase (`world.Phase`). A job that is idle slows nobody, and nobody slows it. A
+job that loads or ends has the slowdowns of the truth's `loading_workload`.
 Law 1: ∫ rate dt over a job's spans is its duration, plus a checkpoint for every stop. Law 2: no device has more jobs
 than seats. Law 3: a decision that is not allowed raises ValueError and leaves that job as it was.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from interfere.records.cluster import DEFAULT_SEATS
 from interfere.sim.free_devices import DevicePlaces, FreeDevices
-from interfere.sim.world import SimDevice, SimJob, World
+from interfere.sim.world import ONLY_STEPS, Phase, SimDevice, SimJob, World
 
 
 class Truth(Protocol):
@@ -22,6 +24,10 @@ class Truth(Protocol):
     @property
     def gang_excess(self) -> float:
         """The loss (slowdown less one) of a job on several devices, relative to that of the same job on one device."""
+
+    @property
+    def loading_workload(self) -> str:
+        """The workload that any job counts as while it loads or ends; empty: its own."""
 
     def slowdown(self, victim: str, neighbours: Sequence[str], device_type: str) -> float:
         """Return the slowdown (≥ 1) of a workload beside its neighbours; NaN where they must not share."""
@@ -57,6 +63,7 @@ class Span:
     device_ids: tuple[str, ...]
     slowdown: float  # caused by its company
     rate: float  # seconds of work at speed 1 done a second
+    stepping: bool = True  # the job and all jobs beside it made steps: none was in another phase
 
     @property
     def partner_id(self) -> str:
@@ -86,15 +93,27 @@ class JobState:
     rate: float = 0.0
     rate_version: int = 0  # counts changes of the rate: an end foreseen at an earlier one is void
     device_ids: tuple[str, ...] = ()  # ids of the devices that it runs on; empty while it waits
+    phases: tuple[tuple[Phase, float], ...] = ONLY_STEPS  # of its run; see SimJob.phases
+    phase_number: int = 0  # of the present one in `phases`
 
     @property
     def partner(self) -> "JobState | None":
         """The first of the other jobs on the same devices; None where the job runs alone."""
         return self.company[0] if self.company else None
 
-    def end_s(self) -> float:
-        """The time at which the job ends at its current rate."""
-        return self.accounted_s + self.remaining_s / self.rate
+    @property
+    def phase(self) -> Phase:
+        """What the job does now, or would do first if it started."""
+        return self.phases[self.phase_number][0]
+
+    @property
+    def is_in_last_phase(self) -> bool:
+        """Whether the job is over when its present phase ends."""
+        return self.phase_number == len(self.phases) - 1
+
+    def phase_end_s(self) -> float:
+        """The time at which the present phase ends at the job's current rate."""
+        return self.accounted_s + max(0.0, self.remaining_s - self.phases[self.phase_number][1]) / self.rate
 
 
 @dataclass(slots=True)
@@ -170,7 +189,7 @@ class Cluster:
 
     def arrive(self, job: SimJob) -> None:
         """Add a job to the queue."""
-        state = JobState(job=job, arrival_rank=len(self.jobs), remaining_s=job.duration_s)
+        state = JobState(job=job, arrival_rank=len(self.jobs), remaining_s=job.duration_s, phases=job.phases)
         self.jobs[job.id] = self.waiting[job.id] = state
 
     def update_presence(self) -> None:
@@ -222,19 +241,37 @@ class Cluster:
         if not hosts or len(hosts) >= self.seats or set(start.device_ids) != set(hosts[0].device_ids):
             raise ValueError(f"{start.device_ids} are neither free nor those of jobs that leave a seat")
         group = (self.waiting[start.job_id], *hosts)
-        if any(math.isnan(self._slowdown(member, group)) for member in group):
+        if any(math.isnan(self._slowdown_in_steps(member, group)) for member in group):
             raise ValueError(f"{start.job_id} must not share with {', '.join(host.job.id for host in hosts)}")
         return hosts
 
     def _slowdown(self, member: JobState, group: Sequence[JobState]) -> float:
-        """Return the true slowdown of one job of a group on the same devices, on average over its duration."""
-        others = [other.job.workload for other in group if other is not member]
+        """Return the true slowdown of one job of a group on the same devices, in the present phases of all."""
+        if self._are_stepping(group):
+            return self._slowdown_in_steps(member, group)
+        busy = [state for state in group if state.phase is not Phase.IDLE]
+        if member.phase is Phase.IDLE or len(busy) == 1:
+            return 1.0
+        return self._slowdown_of(member, [self._acts_as(state) for state in busy], busy.index(member), group)
+
+    def _slowdown_in_steps(self, member: JobState, group: Sequence[JobState]) -> float:
+        """Return the true slowdown of one job of a group if all made steps; NaN where they must not share."""
+        return self._slowdown_of(member, [state.job.workload for state in group], group.index(member), group)
+
+    def _slowdown_of(self, member: JobState, workloads: list[str], place: int, group: Sequence[JobState]) -> float:
         device_type = next(state.devices for state in group if state.devices)[0].device.type
-        slowdown = self.truth.slowdown(member.job.workload, others, device_type)
+        others = workloads[:place] + workloads[place + 1 :]
+        slowdown = self.truth.slowdown(workloads[place], others, device_type)
         excess = 1.0 if member.job.gpus == 1 else self.truth.gang_excess
-        if member.job.idle_s:
-            excess *= 1.0 - member.job.idle_s / member.job.duration_s
         return slowdown if excess == 1.0 else 1.0 + excess * (slowdown - 1.0)
+
+    def _acts_as(self, state: JobState) -> str:
+        """Return the workload whose slowdowns a job has in its present phase."""
+        return state.job.workload if state.phase is Phase.STEPS else self.truth.loading_workload or state.job.workload
+
+    @staticmethod
+    def _are_stepping(group: Iterable[JobState]) -> bool:
+        return all(state.phase is Phase.STEPS for state in group)
 
     def stop(self, job_id: str) -> None:
         """Preempt a running job. The job goes back to the queue, keeps its work and pays its checkpoint."""
@@ -246,6 +283,7 @@ class Cluster:
     def _stop(self, state: JobState) -> None:
         self._release_devices(state)
         state.remaining_s += state.job.checkpoint_s
+        state.phase_number = sum(left_s >= state.remaining_s > 0.0 for _, left_s in state.phases)
         state.stops += 1
         self.waiting[state.job.id] = state
 
@@ -255,6 +293,19 @@ class Cluster:
         if state is None:
             raise ValueError(f"{job_id} does not wait")
         state.ended_s = math.inf
+
+    def end_phase(self, job_id: str) -> None:
+        """Let a running job enter its next phase, or end it, where its present phase is over."""
+        state = self.running[job_id]
+        if state.is_in_last_phase:
+            self.end(job_id)
+            return
+        group = self._group_of(state)
+        for member in group:
+            self._account_work(member)
+        state.remaining_s = state.phases[state.phase_number][1]
+        state.phase_number += 1
+        self._regroup(group, first=state)
 
     def end(self, job_id: str) -> None:
         """End a running job that has done its work, and free its devices."""
@@ -309,6 +360,7 @@ class Cluster:
                     rate=state.rate,
                     company_ids=tuple(other.job.id for other in state.company),
                     device_ids=state.device_ids,
+                    stepping=self._are_stepping((state, *state.company)),
                 )
             )
         state.accounted_s = self.now_s

@@ -62,7 +62,7 @@ def replay(
     presence_changes = sorted(
         {moment for device in world.devices for window in device.windows for moment in window if moment < math.inf}
     )
-    ends: list[tuple[float, int, int, str]] = []  # heap of (end, arrival rank, rate version, job id)
+    ends: list[tuple[float, int, int, str]] = []  # of phases: heap of (end, arrival rank, rate version, job id)
     usage: list[tuple[float, int, int, int]] = []  # time; busy devices, shared devices, waiting jobs
     arrived, changes, over, rates_read, wake_s = 0, 0, 0, 0, math.inf
     while over < len(world.jobs):
@@ -86,8 +86,8 @@ def replay(
         while ends and ends[0][0] <= now_s:
             _, _, rate_version, job_id = heapq.heappop(ends)
             if not _is_void(cluster.running.get(job_id), rate_version):
-                cluster.end(job_id)
-                over += 1
+                cluster.end_phase(job_id)
+                over += job_id not in cluster.running
         if changes < len(presence_changes) and presence_changes[changes] <= now_s:
             changes += 1
             cluster.update_presence()
@@ -99,10 +99,10 @@ def replay(
         cluster.apply(decision)
         over += len(decision.drops)
         wake_s = decision.wake_s if decision.wake_s > now_s else math.inf
-        # 4. Foresee the ends of jobs whose rate is new.
+        # 4. Foresee the ends of phases of jobs whose rate is new.
         for state in cluster.changed_rates[rates_read:]:
             if state.devices:
-                heapq.heappush(ends, (state.end_s(), state.arrival_rank, state.rate_version, state.job.id))
+                heapq.heappush(ends, (state.phase_end_s(), state.arrival_rank, state.rate_version, state.job.id))
         rates_read = len(cluster.changed_rates)
         usage.append((now_s, cluster.busy, cluster.shared, len(cluster.waiting)))
         if report is not None and len(usage) % PROGRESS_EVENTS == 0:

@@ -198,13 +198,15 @@ class TableTruth:
         composition: Composition = Composition.SUM,
         *,
         gang_excess: float = 1.0,
+        loading_workload: str = "",
     ) -> None:
         """Keep the slowdowns.
 
         `gang_excess` is what a job on several devices loses beside others (slowdown less one), relative to the same job
-        on one device: 1 as schedulers expect, `GANG_EXCESS` as measured.
+        on one device: 1 as schedulers expect, `GANG_EXCESS` as measured. `loading_workload`: what any job counts as
+        while it loads or ends; empty: its own workload.
         """
-        self._composition, self.gang_excess = composition, gang_excess
+        self._composition, self.gang_excess, self.loading_workload = composition, gang_excess, loading_workload
         self._slowdowns, self._groups = dict[str, dict[tuple[str, str], float]](), dict[str, MeasuredGroups]()
         for table in tables:
             self._groups[table.device_type] = table.groups

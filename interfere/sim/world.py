@@ -7,7 +7,8 @@ Law: a world is complete in itself: virtual clusters that share nothing are worl
 import math
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import pairwise
 
 from interfere.errors import InvalidInputError
@@ -16,6 +17,18 @@ from interfere.records.checks import check, number_violations, text_violations
 
 DAY_S, HOUR_S = 86_400.0, 3_600.0
 LATE_S = 1e-6  # rounding of the clock: a job that ends later than this after its deadline missed it
+
+
+class Phase(StrEnum):
+    """What a job does in a part of its run."""
+
+    IDLE = "idle"
+    LOADING = "loading"
+    STEPS = "steps"
+    ENDING = "ending"
+
+
+ONLY_STEPS = ((Phase.STEPS, 0.0),)
 
 Windows = tuple[tuple[float, float], ...]
 """Half-open intervals [from, until) in seconds, in order and disjoint."""
@@ -37,24 +50,48 @@ class SimJob:
     deadline_s: float = math.inf  # inf: none
     checkpoint_s: float = 0.0  # seconds of work at speed 1 that every stop costs it
     preemptible: bool = True
-    idle_s: float = 0.0  # of `duration_s`: before the first step, while the place is taken and no neighbour slows it
+    # Parts of `duration_s` in which it makes no step, in their order; see `phases`.
+    idle_s: float = 0.0  # its place is taken and nothing runs yet: it slows no neighbour, and none slows it
+    start_up_s: float = 0.0  # it loads
+    shut_down_s: float = 0.0  # after its last step: its place is taken until its processes have ended
 
     def __post_init__(self) -> None:
         violations = text_violations(self, "id") + number_violations(
-            self, "arrival_s", "duration_s", "checkpoint_s", "idle_s", nan=False
+            self, "arrival_s", "duration_s", "checkpoint_s", "idle_s", "start_up_s", "shut_down_s", nan=False
         )
         check(violations + number_violations(self, "gpus", low=1.0, nan=False))
-        if self.idle_s > self.duration_s:
+        without_steps_s = self.idle_s + self.start_up_s + self.shut_down_s
+        if without_steps_s > self.duration_s + LATE_S:
             raise InvalidInputError(
-                "a job is idle for longer than it runs",
-                value=f"{self.id}: {self.idle_s:g} s of {self.duration_s:g} s",
-                remedy="count the time before the first step into duration_s",
+                "a job makes no step for longer than it runs",
+                value=f"{self.id}: {without_steps_s:g} s of {self.duration_s:g} s",
+                remedy="count the time before the first and after the last step into duration_s",
             )
+
+    @property
+    def phases(self) -> "tuple[tuple[Phase, float], ...]":
+        """The phases of a run that take time, in order, each with the work in seconds that is left at its end."""
+        if not self.idle_s and not self.start_up_s and not self.shut_down_s:
+            return ONLY_STEPS
+        after_idle_s = self.duration_s - self.idle_s
+        left_s = {
+            Phase.IDLE: after_idle_s,
+            Phase.LOADING: after_idle_s - self.start_up_s,
+            Phase.STEPS: self.shut_down_s,
+            Phase.ENDING: 0.0,
+        }
+        takes_s = {Phase.IDLE: self.idle_s, Phase.LOADING: self.start_up_s, Phase.ENDING: self.shut_down_s}
+        return tuple((phase, max(0.0, left_s[phase])) for phase in Phase if takes_s.get(phase, math.inf) > 0)
 
     @property
     def has_deadline(self) -> bool:
         """Whether the job has a deadline. A job without a deadline is best effort."""
         return math.isfinite(self.deadline_s)
+
+
+def with_turnover(job: SimJob, turnover_s: float) -> SimJob:
+    """Return a job that has its place for longer before it runs: what a scheduler takes between two jobs."""
+    return replace(job, idle_s=job.idle_s + turnover_s, duration_s=job.duration_s + turnover_s) if turnover_s else job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

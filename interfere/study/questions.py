@@ -35,7 +35,7 @@ from interfere.sim.truth import (
     known_on_any,
     truth_of,
 )
-from interfere.sim.world import World
+from interfere.sim.world import World, with_turnover
 from interfere.study.coverage import Coverage, UnknownWorkload, coverage_of, require_coverage, unknown_workloads
 from interfere.study.engine import Runner
 from interfere.study.replays import (
@@ -198,7 +198,10 @@ def read_inputs(study: Study, models: StudyModels, *, other_scenarios: bool = Fa
         checkpoint_s=TIRESIAS_CHECKPOINT_S if study.checkpoint_s is None else study.checkpoint_s,
         speeds=speeds,
     )
-    worlds = trace_worlds.worlds
+    worlds = tuple(
+        replace(world, jobs=tuple(with_turnover(job, study.turnover_s) for job in world.jobs))
+        for world in trace_worlds.worlds
+    )
     # 2. How much of the trace the slowdowns cover.
     coverage = coverage_of(truth, worlds)
     if other_scenarios or any(record.sharing for record in study.schedulers):
@@ -254,6 +257,8 @@ def read_inputs(study: Study, models: StudyModels, *, other_scenarios: bool = Fa
                 guest_ends_first=study.guest_may_stay is False,
                 whole_nodes=study.whole_nodes is not False,
                 slice_s=study.slice_s,
+                round_s=study.round_s,
+                limit_unit_s=study.limit_unit_s,
                 duration_error=study.duration_error,
                 seed=study.seed,
             ),

@@ -41,6 +41,7 @@ class Study:
     gpus_by_type: tuple[str, ...] = ()  # instead, type=number for each of several device types
     per_node: int | None = None  # with gpus: devices a node
     checkpoint_s: float | None = None  # work that every stop costs a job
+    turnover_s: float = 0.0  # a place stays empty for so long before each job
     deadlines: str | None = None  # tight, usual or loose: jobs get deadlines, and the cluster an edge
     added: bool = False  # with deadlines: the edge is half as many nodes more, not half of them
     taken: bool = False  # with deadlines: edge nodes are taken back at random, at five minutes' notice
@@ -64,6 +65,8 @@ class Study:
     guest_may_stay: bool | None = None  # may a job join one that is expected to end before it?
     whole_nodes: bool | None = None  # jobs wait for as few nodes as they can do with
     slice_s: float = 0.0  # running jobs are re-paired at most this often
+    round_s: float = 0.0  # decisions are made at whole multiples of it; 0: at every event
+    limit_unit_s: float = 0.0  # schedulers are told time limits in whole units (Slurm: 60); 0: run times
     # --- conditions
     loads: tuple[float, ...] = ()  # offered: arrivals are stretched to it
     draws: int = 0  # further traces of redrawn days
@@ -78,6 +81,9 @@ class Study:
             ("error", 0, math.inf),
             ("duration_error", 0, 2),
             ("slice_s", 0, math.inf),
+            ("round_s", 0, math.inf),
+            ("limit_unit_s", 0, math.inf),
+            ("turnover_s", 0, math.inf),
             ("most_shared_gpus", 1, math.inf),
             ("seats", 2, MAX_SEATS),
             ("caps", 1, math.inf),

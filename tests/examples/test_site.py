@@ -7,21 +7,24 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from examples.site.__main__ import QUICK
-from examples.site.arms import WORKSPACE, Arm, RunSettings, WorkloadCost, measured_turnover_s
+from examples.site.arms import Arm, WorkloadCost
 from examples.site.core_clock import HIERARCHIES, CoreClock, CoreGroups
 from examples.site.greedy import GreedyClient
-from examples.site.replaying import replayed_means, slowdowns_met
+from examples.site.replaying import SiteReplay, replayed_means, slowdowns_met
 from examples.site.report import paired_interval
+from examples.site.run_times import LAUNCH_S, control_share, median_turnover_s, program_times
 from examples.site.stream import SHORTEST_S, stream_of
+from interfere.data.loading import load_table
 from interfere.data.traces import JobTrace, TraceJob, write_trace
 from interfere.errors import UnfitError
 from interfere.profiling.affinity import allowed_cores
@@ -65,14 +68,59 @@ def test_the_interval_is_that_of_paired_differences() -> None:
     assert not paired_interval([1.0], [2.0]).has_interval
 
 
+def made_run(arm: Arm, repetition: int, *, gap_s: float, factor: float = 1.0) -> dict[str, object]:
+    """The record of a run in which two jobs follow each other on each node."""
+    jobs = []
+    for node in ("n0", "n1"):
+        end_s = 1000.0
+        for workload in ("stream", "request-server"):
+            begin_s, end_s = end_s + gap_s, end_s + gap_s + 5.0 * factor
+            jobs.append(
+                {
+                    "workload": workload,
+                    "nodes": [node],
+                    "gpus": 1,
+                    "nominal_s": 5.0,
+                    "wait_s": begin_s - 900.0,
+                    "completion_s": end_s - 900.0,
+                    "wall_completion_s": end_s - 900.0,
+                    "end_unix_s": end_s,
+                }
+            )
+    cores = {"cores": 2, "wall_s": 100.0, "control_s": 2.0 if arm is Arm.SLURM else 6.0}
+    return {"arm": arm.value, "repetition": repetition, "jobs": jobs, "meetings": [], **cores}
+
+
+def test_what_programs_take_to_end_is_read_from_runs_under_slurm_alone() -> None:
+    runs = [
+        made_run(Arm.SLURM, 0, gap_s=0.75, factor=1.1),
+        made_run(Arm.SLURM, 1, gap_s=1.15, factor=1.3),
+        made_run(Arm.OURS, 0, gap_s=9.0, factor=9.0),
+    ]
+    times = program_times(runs)
+    assert times.stretch == {"stream": pytest.approx(1.2), "request-server": pytest.approx(1.2)}
+    assert times.shut_down_s == {"stream": pytest.approx(0.95 - LAUNCH_S)}, "nobody followed a request-server"
+    assert median_turnover_s(runs[:1], seats=1) == pytest.approx(0.75)
+    assert control_share(runs, Arm.OURS) - control_share(runs, Arm.SLURM) == pytest.approx(0.02)
+    assert program_times(runs[2:]).stretch == {}
+
+
+def site_replay(runs: Sequence[Mapping[str, Any]] = (), **given: Any) -> SiteReplay:
+    costs = {name: WorkloadCost(start_up_s=0.2, step_s=0.01) for name in (*QUICK.workloads, QUICK.gang_workload)}
+    return SiteReplay.of(replace(QUICK, jobs=20), costs, load_table("cpu"), runs, **given)
+
+
 def test_the_replay_knows_every_arm() -> None:
-    names = (*QUICK.workloads, QUICK.gang_workload)
-    costs = {name: WorkloadCost(start_up_s=0.2, step_s=0.01) for name in names}
-    means = replayed_means(replace(QUICK, jobs=20), [0, 1], list(Arm), costs, "cpu", {})
-    slower = replayed_means(replace(QUICK, jobs=20), [0, 1], [Arm.SLURM], costs, "cpu", {Arm.SLURM: 1.0})
-    assert min(slower[Arm.SLURM]) > 1.0 + min(means[Arm.SLURM]), "a place that stays empty delays all that wait"
+    means = replayed_means(site_replay(), [0, 1], [Arm.SLURM, Arm.SHARING, Arm.GREEDY, Arm.OURS])
     assert all(math.isfinite(value) and value > SHORTEST_S for values in means.values() for value in values)
-    assert sum(means[Arm.OURS]) < sum(means[Arm.SLURM]), "these workloads pause, and nobody shares under slurm"
+    assert means[Arm.OURS][1] < means[Arm.SLURM][1], "these workloads pause, and the first stream has taught it that"
+
+
+def test_a_replay_takes_times_from_other_repetitions_alone() -> None:
+    own, other = (site_replay([made_run(Arm.SLURM, number, gap_s=2.0, factor=1.2)]) for number in (0, 1))
+    (plain,), (as_plain,), (longer,) = (each.means(Arm.SLURM, [0]) for each in (site_replay(), own, other))
+    assert as_plain == plain
+    assert longer > plain + 1.0, "a place that stays empty delays all that wait, too"
 
 
 def test_a_replay_takes_the_slowdowns_that_the_other_streams_met() -> None:
@@ -84,11 +132,8 @@ def test_a_replay_takes_the_slowdowns_that_the_other_streams_met() -> None:
     ]
     met = slowdowns_met(runs)
     assert met == {0: {("spectrogram", "request-server"): 3.0}, 1: {("spectrogram", "request-server"): 9.0}}
-    costs = {name: WorkloadCost(start_up_s=0.2, step_s=0.01) for name in (*QUICK.workloads, QUICK.gang_workload)}
-    settings = replace(QUICK, jobs=20)
-    given = (settings, [0, 1], [Arm.SHARING], costs, "cpu", {})
-    as_measured, worse = replayed_means(*given), replayed_means(*given, met)
-    assert sum(worse[Arm.SHARING]) > sum(as_measured[Arm.SHARING])
+    as_measured, worse = (site_replay(met=each).means(Arm.SHARING, [0, 1]) for each in (None, met))
+    assert sum(worse) > sum(as_measured)
 
 
 class Predicting(GreedyClient):
@@ -222,24 +267,3 @@ def test_a_quick_site_runs_to_its_end_and_is_not_run_again(tmp_path: Path) -> No
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.json")} == written
     other = subprocess.run([*command[:3], *command[4:]], cwd=ROOT, capture_output=True, text=True, check=False)
     assert "the folder has runs of other settings" in other.stderr
-
-
-@pytest.mark.slurm
-@pytest.mark.timeout(600)
-def test_what_slurm_and_the_adapter_take_between_two_jobs_is_measured_with_what_was_learned_before(
-    tmp_path: Path,
-) -> None:
-    needs_slurm()
-    needs_control_groups()
-    workloads = ("request-server", "stream", "spectrogram", "gather")
-    costs = {name: WorkloadCost(start_up_s=1.0, step_s=0.05) for name in workloads}
-    earlier = tmp_path / "earlier"
-    earlier.mkdir()
-    (earlier / "note").write_text("of an earlier stream")
-    settings = RunSettings(
-        folder=tmp_path / "now", cores=tuple(allowed_cores()[:2]), costs=costs, patience_s=300.0, workspace=earlier
-    )
-    assert measured_turnover_s(Arm.OURS, workloads, settings) >= 0.0
-    assert (tmp_path / "now" / WORKSPACE / "note").read_text() == "of an earlier stream"
-    runs = [json.loads(path.read_text()) for path in (tmp_path / "now" / "results").glob("run.*.json")]
-    assert {run["workload"] for run in runs if run["complete"]} == set(workloads)

@@ -1,24 +1,29 @@
 """Small replays whose every time is worked out by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.records import Device
-from interfere.sim.cluster import Cluster, Decision, Start
+from interfere.sim.beliefs import true_beliefs
+from interfere.sim.cluster import Cluster, Decision, Scheduler, Start
 from interfere.sim.replay import Replayed, replay
 from interfere.sim.schedulers.orders import Fifo, ShortestFirst
 from interfere.sim.schedulers.queue import Backfill, QueueScheduler
+from interfere.sim.schedulers.records import Queue, SchedulerRecord
+from interfere.sim.schedulers.registry import make_scheduler
+from interfere.sim.schedulers.sharing import SchedulerSettings
 from interfere.sim.truth import TableTruth
 from interfere.sim.world import SimDevice, World
-from interfere.testing.schedulers import USUAL, devices, job, truth
+from interfere.testing.schedulers import MODE, USUAL, devices, job, truth
 from tests.sim.small_worlds import sharings, world
 
 GREEDY, CAPPED, PLANNED, PLANNED_CAPPED = range(1, 5)  # places in `sharings`
 
 
-def ends(made: World, scheduler: QueueScheduler) -> dict[str, float]:
+def ends(made: World, scheduler: Scheduler) -> dict[str, float]:
     done = replay(made, TableTruth([USUAL]), scheduler)
     return dict(zip([one.id for one in made.jobs], done.ended_s.tolist(), strict=True))
 
@@ -65,10 +70,58 @@ def test_two_share_until_one_ends(how: int) -> None:
 
 
 def test_no_neighbour_slows_the_time_before_the_first_step() -> None:
-    """The guest, slowed 1.3 times, needs 2 s of its 5 before it steps: it takes 2 + 3 * 1.3."""
+    """The guest, slowed 1.3 times, needs 2 s of its 5 before it steps: it takes 2 + 3 * 1.3, and nor does it slow the
+    host, by 1.2, before it steps."""
     made = world(job("host", 0, 10, "heavy"), job("guest", 2, 5, "light", idle_s=2.0))
     found = ends(made, QueueScheduler(order=Fifo(), sharing=sharings(USUAL)[GREEDY]))
     assert found["guest"] == pytest.approx(2 + 2 + 3 * 1.3)
+    assert found["host"] == pytest.approx(found["guest"] + 10 - (2 + 2 + 3 * 1.3 / 1.2))
+
+
+def test_a_job_that_loads_or_ends_is_as_any_other_that_does() -> None:
+    """Both load for 2 s as medium jobs: beside each other 1.6 times as long. Then the guest has 1 s of steps, and the
+    host goes on; the guest ends for 1 s, as a medium job again, and keeps its place until then."""
+    slowed = {
+        (name, other): float(USUAL.table[i, j]) for name, i in USUAL.index.items() for other, j in USUAL.index.items()
+    }
+    host = job("host", 0, 20, "heavy", start_up_s=2.0)
+    guest = job("guest", 0, 4, "light", start_up_s=2.0, shut_down_s=1.0)
+    scheduler = QueueScheduler(order=Fifo(), sharing=sharings(USUAL)[GREEDY])
+    done = replay(world(host, guest), TableTruth([USUAL], loading_workload="medium"), scheduler)
+    loaded_s = 2 * slowed["medium", "medium"]
+    stepped_s = loaded_s + slowed["light", "heavy"]
+    over_s = stepped_s + slowed["medium", "heavy"]
+    assert [(span.start_s, span.end_s) for span in done.spans if span.job_id == "guest"] == [
+        (0, pytest.approx(loaded_s)),
+        (pytest.approx(loaded_s), pytest.approx(stepped_s)),
+        (pytest.approx(stepped_s), pytest.approx(over_s)),
+    ]
+    assert [span.stepping for span in done.spans if span.job_id == "guest"] == [False, True, False]
+    assert done.ended_s[1] == pytest.approx(over_s)
+    host_s = (stepped_s - loaded_s) / slowed["heavy", "light"] + (over_s - stepped_s) / slowed["heavy", "medium"]
+    assert done.ended_s[0] == pytest.approx(over_s + 20 - 2 - host_s)
+
+
+def test_a_job_that_is_stopped_while_it_loads_loads_again() -> None:
+    made = World(
+        name="w",
+        jobs=(job("a", 0, 10, start_up_s=4.0, shut_down_s=1.0, checkpoint_s=3.0),),
+        devices=(SimDevice(device=devices(1)[0].device, windows=((0.0, 5.0), (20.0, math.inf))),),
+    )
+    done = replay(made, TableTruth([USUAL]), QueueScheduler(order=Fifo()))
+    assert done.ended_s.tolist() == [20 + 5 + 3]
+    assert [span.stepping for span in done.spans] == [False, True, False, True, False]
+
+
+def test_backfill_knows_limits_in_whole_units() -> None:
+    """a ends at 10, the gang waits for it; c would be over before: but its limit says a whole minute."""
+    made = world(job("a", 0, 10), job("gang", 1, 5, gpus=2), job("c", 2, 1), count=2)
+    record = SchedulerRecord(queue=Queue.FIFO, backfill=Backfill.EASY)
+    known = true_beliefs(USUAL)
+    settings = SchedulerSettings(predictor=known, profiles=known.profiles, mode=MODE, whole_nodes=False)
+    told, rounded = (make_scheduler(record, replace(settings, limit_unit_s=unit_s)) for unit_s in (0.0, 60.0))
+    assert ends(made, told) == {"a": 10, "c": 3, "gang": 15}
+    assert ends(made, rounded) == {"a": 10, "gang": 15, "c": 16}
 
 
 @pytest.mark.parametrize("how", [CAPPED, PLANNED_CAPPED])
@@ -176,7 +229,7 @@ def test_a_dropped_job_never_runs_and_only_a_waiting_job_can_be_dropped() -> Non
 def test_worlds_that_are_not_valid() -> None:
     with pytest.raises(InvalidInputError, match="more devices than there are"):
         world(job("a", 0, 1, gpus=2))
-    with pytest.raises(InvalidInputError, match="idle for longer than it runs"):
+    with pytest.raises(InvalidInputError, match="makes no step for longer than it runs"):
         job("a", 0, 1, idle_s=2.0)
     with pytest.raises(InvalidInputError, match="order of arrival"):
         world(job("a", 1, 1), job("b", 0, 1))

@@ -1,6 +1,7 @@
 """What holds for every scheduler on every world."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from interfere.sim.replay import Replayed, replay
 from interfere.sim.schedulers.orders import Fifo
 from interfere.sim.schedulers.queue import QueueScheduler
+from interfere.sim.schedulers.rounds import RoundScheduler
 from interfere.sim.truth import TableTruth, TruthTable
 from interfere.sim.world import World
 from interfere.testing.schedulers import devices, job
@@ -70,6 +72,26 @@ def _slowdowns_are_the_truth(done: Replayed, truth: TableTruth) -> None:
 
 
 @SMALL
+@given(worlds(), tables, st.integers(0, 4), st.tuples(*[st.floats(0.0, 0.45)] * 2))
+def test_phases_that_change_no_slowdown_change_nothing(
+    world: World, table: TruthTable, how: int, shares: tuple[float, float]
+) -> None:
+    phased = replace(
+        world,
+        jobs=tuple(
+            replace(one, start_up_s=shares[0] * one.duration_s, shut_down_s=shares[1] * one.duration_s)
+            for one in world.jobs
+        ),
+    )
+    plain, done = (
+        replay(each, TableTruth([table]), QueueScheduler(order=Fifo(), sharing=sharings(table)[how]))
+        for each in (world, phased)
+    )
+    _work_is_conserved(done)
+    assert done.ended_s == pytest.approx(plain.ended_s, abs=1e-6)
+
+
+@SMALL
 @given(worlds(gangs=False, strangers=False))
 def test_sharing_that_costs_nothing_ends_nothing_later(world: World) -> None:
     """First come, first served on one device a job: twice the places start everybody no later."""
@@ -98,3 +120,14 @@ def test_one_server_waits_as_the_formula_says() -> None:
     assert done.completion_s.mean() == pytest.approx(1 / (1 - 0.6), rel=0.08)
     busy = np.diff(done.at_s, append=done.at_s[-1]) @ done.busy / done.at_s[-1]
     assert busy == pytest.approx(0.6, rel=0.03)
+
+
+@SMALL
+@given(worlds(), tables, st.integers(0, 4), st.sampled_from([0.7, 3.0, 50.0]))
+def test_nothing_starts_between_two_rounds(world: World, table: TruthTable, how: int, round_s: float) -> None:
+    inner = QueueScheduler(order=Fifo(), sharing=sharings(table)[how])
+    done = replay(world, TableTruth([table]), RoundScheduler(inner=inner, round_s=round_s))
+    _work_is_conserved(done)
+    rounds = done.started_s / round_s
+    assert rounds == pytest.approx(np.round(rounds), abs=1e-5)
+    assert (done.started_s >= [one.arrival_s for one in world.jobs]).all()

@@ -114,6 +114,17 @@ CASES = {
     "duration_error, no policy is told run times": Case(
         first="--policy fifo-first-fit", second="--policy fifo-first-fit --set duration_error=0.5", refused=BOTH
     ),
+    "duration_error, limits are told": Case(
+        first="--policy sjf-easy",
+        second="--policy sjf-easy --set limit_unit_s=60 --set duration_error=0.5",
+        refused=BOTH,
+    ),
+    "limit_unit_s": Case(first="--policy sjf-easy", second="--policy sjf-easy --set limit_unit_s=86400"),
+    "limit_unit_s, no policy is told run times": Case(
+        first="--policy fifo-first-fit", second="--policy fifo-first-fit --set limit_unit_s=60", refused=BOTH
+    ),
+    "round_s": Case(first="", second="--set round_s=900"),
+    "turnover_s": Case(first="", second="--set turnover_s=600"),
     "slice_s": Case(first=f"--policy {REMATCH}", second=f"--policy {REMATCH} --set slice_s=3000"),
     "slice_s, no policy that pairs anew": Case(
         first=f"--policy {PREEMPTIVE}", second=f"--policy {PREEMPTIVE} --set slice_s=3000", refused=BOTH

@@ -93,6 +93,28 @@ class ToldDurations(Estimate):
         return total_s - done_s if total_s > done_s else LEAST_LEFT * total_s
 
 
+class TimeLimits(Estimate):
+    """An estimate that is the time limit of a job: its run time alone, in whole units, the next larger number.
+
+    Slurm counts limits in minutes, and from the start of a job, whatever slows it down.
+    """
+
+    def __init__(self, unit_s: float) -> None:
+        self._unit_s = unit_s
+
+    def total_s(self, state: JobState, cluster: Cluster) -> float:
+        """Return the time limit."""
+        return math.ceil(state.job.duration_s / self._unit_s) * self._unit_s
+
+    def remaining_s(self, state: JobState, cluster: Cluster) -> float:
+        """Return the work that the job would do until its limit at its present rate; the limit where it waits."""
+        total_s = self.total_s(state, cluster)
+        if not state.devices:
+            return total_s
+        left_s = state.started_s + total_s - cluster.now_s
+        return state.rate * (left_s if left_s > 0.0 else LEAST_LEFT * total_s)
+
+
 class History(Estimate):
     """An estimate that is the mean run time of ended jobs of the most similar group that has any.
 

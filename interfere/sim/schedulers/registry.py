@@ -6,7 +6,7 @@ from interfere.extensions import ExtensionKind, find_extension
 from interfere.predict.residual import OnlineModel
 from interfere.records import JobProfile, ObjectiveKind, Progress
 from interfere.sim.cluster import Cluster, Decision, Scheduler
-from interfere.sim.schedulers.estimates import Estimate, History, ToldDurations
+from interfere.sim.schedulers.estimates import Estimate, History, TimeLimits, ToldDurations
 from interfere.sim.schedulers.orders import EarliestDeadline, Fifo, LeastAttained, Order, ShortestFirst
 from interfere.sim.schedulers.planner import (
     DeadlinePlanner,
@@ -17,6 +17,7 @@ from interfere.sim.schedulers.planner import (
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler, RematchingScheduler
 from interfere.sim.schedulers.queue import Backfill, QueueScheduler, SlotAdmission
 from interfere.sim.schedulers.records import Queue, SchedulerRecord, Sharing
+from interfere.sim.schedulers.rounds import RoundScheduler
 from interfere.sim.schedulers.sharing import GreedySharing, GuestPlacement, SchedulerSettings
 
 REMATCHING_SLICE_S = 300.0  # about a round of Gavel, 6 min (Narayanan et al., OSDI 2020)
@@ -24,7 +25,15 @@ MIN_SPAN_S = 60.0  # a shorter window of a job in company is mostly start-up
 
 
 def make_scheduler(record: SchedulerRecord, settings: SchedulerSettings) -> Scheduler:
-    """Return a new scheduler for a record. Raises UnfitError for one of another package that cannot be loaded."""
+    """Return a new scheduler for a record, in rounds where the settings say so.
+
+    Raises UnfitError for one of another package that cannot be loaded.
+    """
+    made = _at_every_event(record, replace(settings, round_s=0.0))
+    return RoundScheduler(inner=made, round_s=settings.round_s) if settings.round_s else made
+
+
+def _at_every_event(record: SchedulerRecord, settings: SchedulerSettings) -> Scheduler:
     if record.extension:
         made: Scheduler = find_extension(ExtensionKind.SCHEDULER, record.extension)(settings)
         return made
@@ -34,7 +43,7 @@ def make_scheduler(record: SchedulerRecord, settings: SchedulerSettings) -> Sche
         max_shared_gpus=1 if record.one_gpu else settings.max_shared_gpus,
         guest_ends_first=settings.guest_ends_first and not (record.is_preemptive and not record.rematch),
     )
-    estimate = ToldDurations(settings.duration_error, settings.seed) if record.knows_durations else History()
+    estimate = _told(settings) if record.knows_durations else History()
     if record.is_policy:
         return _policy(record, settings, estimate)
     if record.rematch:
@@ -59,6 +68,13 @@ def make_scheduler(record: SchedulerRecord, settings: SchedulerSettings) -> Sche
         whole_nodes=settings.whole_nodes,
         estimate=estimate,
     )
+
+
+def _told(settings: SchedulerSettings) -> Estimate:
+    """Return what a scheduler knows that is told how long jobs run."""
+    if settings.limit_unit_s:
+        return TimeLimits(settings.limit_unit_s)
+    return ToldDurations(settings.duration_error, settings.seed)
 
 
 def _rematching(record: SchedulerRecord, settings: SchedulerSettings, estimate: Estimate) -> Scheduler:

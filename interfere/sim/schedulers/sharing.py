@@ -39,6 +39,8 @@ class SchedulerOptions:
     slice_s: float = 0.0  # running jobs are re-paired at most this often; 0: every 300 s
     duration_error: float = 0.0  # standard error of log run time, of schedulers that are told run times
     seed: int = 0  # of these errors
+    round_s: float = 0.0  # decisions are made at whole multiples of it; 0: at every event
+    limit_unit_s: float = 0.0  # schedulers are told time limits in whole units (Slurm: 60); 0: run times
     risk: float = DEFAULT_RISK  # of the server: probability with which a slowdown may pass its cap
 
 
