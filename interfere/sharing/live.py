@@ -5,13 +5,16 @@ Measurement stage: each operator takes a turn of its own, and its run time (CPU 
 turns, and a member that ends one publishes how long the gap after it was. Steps are told by `Session.steps`; a job that
 tells none stays in the measurement stage. Operators that were never measured are tried at once, one a turn.
 
-A job of lowest priority is intercepted operator by operator: others wait for one of its operators at most. A job of
-higher priority is intercepted by its calls of PyTorch's functions: nobody that it delays goes before it. Only the first
-and the last call of a segment are looked at, and no call of a forward pass or an optimizer without either. A step that
-calls other functions than the measured ones, or in another order, is one segment from there on.
+A job is intercepted by its calls of PyTorch's functions. Only the first and the last call of a segment are looked at,
+and no call of a forward pass or an optimizer without either. A step that calls other functions than the measured ones,
+or in another order, is one segment from there on. A job of lowest priority runs in the idle class: Linux takes the core
+from it, in the middle of a call, when a job of higher priority is ready. Then it begins no further segment.
+
+Where the scheduler does not preempt, a job of lowest priority is intercepted operator by operator, so that others wait
+for one of its operators at most.
 
 Laws: the results of a job do not depend on the other members; a process that leaves or dies holds up nobody. Cost: a
-turn takes 11 µs, PyTorch takes 1 to 5 µs to hand a call to Python, and 20 to 60 µs for an operator with its views.
+turn takes 9 µs, PyTorch takes 1 to 5 µs to hand a call to Python, and 20 to 60 µs for an operator with its views.
 `pytest -s -m bench tests/bench/test_sharing.py` prints what eight jobs lose to that.
 """
 
@@ -22,6 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -50,10 +54,8 @@ from interfere.timeline.timelines import (
 )
 
 MEASURED_ROUNDS = 10  # as many as FIKIT measures (Wu 2023)
-# Of a job that is intercepted by its calls. A turn costs .1 % of such a segment. A shorter gap is not worth two turns:
-# a low job takes 30 to 70 µs to begin and end an operator.
+# Of a job that is intercepted by its calls. A turn costs .1 % of such a segment. A shorter gap is not worth two turns.
 SEGMENT_OF_CALLS_S, GAP_OF_CALLS_S = 0.01, 2e-4
-LOW_NICE = 19  # the lowest: sched(7)
 Item = TypeVar("Item")
 
 
@@ -82,7 +84,7 @@ class Session:
         self._context = ExitStack()
         self._process = os.getpid()  # a child by fork is no member: it runs as if there were no session
         self._holds_turn = False
-        self._rounds: list[Timeline] = []
+        self._rounds: list[list[TimelineKernel]] = []
         self._round: list[TimelineKernel] = []
         self._operators, self._segments = Counter[KernelIdentity](), Counter[KernelIdentity]()
         self._key: LaunchKey = (KernelIdentity(name=""), 0)  # of the operator that runs or ran last
@@ -90,9 +92,9 @@ class Session:
         self._table = PredictionTable(())
         self._prediction = self._table.unmeasured
         self._cpu_mark_ns = self._end_ns = 0
-        self._run_s = 0.0
         # Of a member that is intercepted by calls.
-        self._calls = InterceptedCalls(self._before_call, self._after_call) if self.member.priority else None
+        by_calls = self.member.priority or scheduler.preempts
+        self._calls = InterceptedCalls(self._before_call, self._after_call) if by_calls else None
         self._call: Any = None  # that runs or ran last
         self._round_calls: list[Any] = []
         self._boundaries: dict[int, _Boundary] = {}  # by place in the step
@@ -100,8 +102,8 @@ class Session:
 
     def __enter__(self) -> Self:
         self._context.enter_context(self.member)
-        if not self.member.priority:
-            self._context.enter_context(_host_yields())
+        if not self.member.priority and self.member.scheduler.preempts:
+            self._context.enter_context(_in_idle_class())
         operators = intercepted_operators(self._before_operator, self._after_operator)
         self._context.enter_context(operators if self._calls is None else self._calls)
         return self
@@ -125,10 +127,10 @@ class Session:
     def end_step(self) -> None:
         """Tell that a step has ended."""
         if not self.is_measured and self._round:
-            self._rounds.append(Timeline(name="this job", kernels=tuple(self._round)))
+            self._rounds.append(self._round)
             self._round = []
             if len(self._rounds) == WARM_UP_ROUNDS + self._measured_rounds:
-                self._end_measurement(self._rounds[WARM_UP_ROUNDS:])
+                self._end_measurement()
         self._operators.clear()
         self._segments.clear()
         if self._calls is not None:
@@ -137,7 +139,10 @@ class Session:
             self._calls.begin_step()
             self._strays, self._round_calls = False, []
 
-    def _end_measurement(self, rounds: list[Timeline]) -> None:
+    def _end_measurement(self) -> None:
+        # The gap after this step is not over: it is taken to be as the one before this step.
+        self._rounds[-1][-1] = replace(self._rounds[-1][-1], gap_s=self._rounds[-2][-1].gap_s)
+        rounds = [Timeline(name="this job", kernels=tuple(each)) for each in self._rounds[WARM_UP_ROUNDS:]]
         by_calls = (
             {"segment_s": SEGMENT_OF_CALLS_S, "shortest_gap_s": GAP_OF_CALLS_S} if self._calls is not None else {}
         )
@@ -199,8 +204,8 @@ class Session:
         if os.getpid() != self._process:
             return
         arrived_ns = time.monotonic_ns()
-        if not self.is_measured and self._round:
-            self._round[-1] = self._recorded(gap_s=(arrived_ns - self._end_ns) * NS)
+        if not self.is_measured and (last_round := self._round or (self._rounds and self._rounds[-1])):
+            last_round[-1] = replace(last_round[-1], gap_s=(arrived_ns - self._end_ns) * NS)
         self._key = (identity, self._operators[identity])
         self._operators[identity] += 1
         if self._holds_turn and self._key in self._starts:
@@ -216,8 +221,8 @@ class Session:
         if os.getpid() != self._process:
             return
         if not self.is_measured:
-            self._run_s = (time.thread_time_ns() - self._cpu_mark_ns) * NS
-            self._round.append(self._recorded(gap_s=0.0))
+            run_s = (time.thread_time_ns() - self._cpu_mark_ns) * NS
+            self._round.append(TimelineKernel(identity=self._key[0], duration_s=max(run_s, MIN_KERNEL_S), gap_s=0.0))
             self._end_ns = time.monotonic_ns()
         if self._key not in self._inner:  # the end of a segment, or an operator that was not measured
             self._end_turn()
@@ -231,22 +236,20 @@ class Session:
         self.member.end_turn(self._prediction.gaps_s)
         self._holds_turn = False
 
-    def _recorded(self, *, gap_s: float) -> TimelineKernel:
-        return TimelineKernel(identity=self._key[0], duration_s=max(self._run_s, MIN_KERNEL_S), gap_s=gap_s)
-
 
 @contextmanager
-def _host_yields() -> Iterator[None]:
-    """Let this thread run at nice 19: between its turns the host of a low job delays nobody on its core, either.
+def _in_idle_class() -> Iterator[None]:
+    """Let this thread, and those that it starts, run in the idle class of sched(7): a thread of another class that is
+    ready takes the core from it at once.
 
     Who may not raise a priority stays there.
     """
     thread = threading.get_native_id()
-    before = os.getpriority(os.PRIO_PROCESS, thread)
-    os.setpriority(os.PRIO_PROCESS, thread, max(before, LOW_NICE))
+    before = os.sched_getscheduler(thread)
+    os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
     yield
     with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, thread, before)
+        os.sched_setscheduler(thread, before, os.sched_param(0))
 
 
 joined: list[Session] = []  # by the environment; one at most

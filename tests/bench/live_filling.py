@@ -5,8 +5,11 @@ random order. The time of the high job is the wall time of its steps, its own wa
 round, and intervals are those of the mean of log ratios over rounds (Student's t, 95 %).
 
 Arms: alone; alone in turns (what interception and turns cost); beside the low job under SCHED_IDLE, at nice 19, in the
-time slices of the scheduler; one queue (turns without priorities); priority without prediction; and gap filling. The
-host of a low job in turns is at nice 19, as its session puts it.
+time slices of the scheduler; one queue (turns without priorities); filling in which the high job waits for the operator
+that runs, with the low job at nice 19; priority without prediction; and filling as it is served. In the last two the
+low job is in the idle class, as its session puts it.
+
+Predicted: a replay of the steps that both jobs measured alone, by the planner of the arm.
 """
 
 import argparse
@@ -18,9 +21,10 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from itertools import product
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -33,8 +37,10 @@ from interfere.profiling.workloads import find_workload
 from interfere.reports.document import Column, table_of
 from interfere.reports.numbers import COUNT, TIMES, percent
 from interfere.sharing.device_turns import LIVE_SCHEDULER, DeviceMember, Priority
-from interfere.sharing.live import LOW_NICE
-from interfere.timeline.priority_scheduler import FillingRule
+from interfere.sharing.executed_job import MeasuredJob
+from interfere.timeline.mode_comparison import HIGH_PRIORITY, LOW_PRIORITY
+from interfere.timeline.priority_scheduler import FillingRule, PriorityGapFillingScheduler
+from interfere.timeline.replay_engine import replay
 from tests.bench.test_sharing import not_intercepted
 
 HIGHS = ("resnet-input", "bert-serve", "gpt-decode", "dlrm-train", "vae-train", "rl-rollout")
@@ -43,29 +49,43 @@ MEASURED_STEPS, WARM_STEPS = 10, 2
 MAX_BESIDE_IDLE, MAX_BESIDE_SLICES = 1.10, 1.02
 
 
+class Role(StrEnum):
+    """A kind of process."""
+
+    HIGH = "high"
+    LOW = "low"
+    WHOLE = "low, whole operators"  # takes a turn for each operator, which nobody interrupts
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
     """A way in which the two jobs share the core."""
 
     name: str
     low_runs: bool = True
-    rule: FillingRule | None = None  # of turns; None: the operating system shares the core
+    scheduler: PriorityGapFillingScheduler | None = None  # of turns; None: the operating system shares the core
+    low_role: Role = Role.LOW
     low_priority: Priority = Priority.LOW
     low_idle: bool = False  # SCHED_IDLE
-    low_nice: int = 0
+    low_nice: int = 0  # beyond the high job's
 
 
-ALONE, TURNS = Arm(name="alone", low_runs=False), Arm(name="alone, turns", low_runs=False, rule=FillingRule.BUDGET)
+LOW_NICE = 19  # the lowest: sched(7)
+WAITING = PriorityGapFillingScheduler(rule=FillingRule.BUDGET, wait_budget_frac=0.04)
+ANY_WAITING = PriorityGapFillingScheduler(rule=FillingRule.ANY)
+ANY_PREEMPTING = PriorityGapFillingScheduler(rule=FillingRule.ANY, preemption_s=LIVE_SCHEDULER.preemption_s)
+ALONE, TURNS = Arm(name="alone", low_runs=False), Arm(name="alone, turns", low_runs=False, scheduler=LIVE_SCHEDULER)
 IDLE, SLICES = Arm(name="SCHED_IDLE", low_idle=True), Arm(name="time slices")
-FILLING = Arm(name="filling", rule=FillingRule.BUDGET, low_nice=LOW_NICE)
+FILLING = Arm(name="filling", scheduler=LIVE_SCHEDULER, low_idle=True)
 ARMS = (
     ALONE,
     TURNS,
     IDLE,
     Arm(name="nice 19", low_nice=LOW_NICE),
     SLICES,
-    Arm(name="one queue", rule=FillingRule.ANY, low_priority=Priority.HIGH),
-    Arm(name="priority, no prediction", rule=FillingRule.ANY, low_nice=LOW_NICE),
+    Arm(name="one queue", scheduler=ANY_WAITING, low_role=Role.WHOLE, low_priority=Priority.HIGH),
+    Arm(name="filling, waiting", scheduler=WAITING, low_role=Role.WHOLE, low_nice=LOW_NICE),
+    Arm(name="priority, no prediction", scheduler=ANY_PREEMPTING, low_idle=True),
     FILLING,
 )
 
@@ -88,7 +108,7 @@ class Measured:
     step_s: float  # mean wall time of a step; NaN without any
 
 
-def serve_job(name: str, priority: Priority, core: int, folder: Path, orders: Connection) -> None:
+def serve_job(name: str, role: Role, core: int, folder: Path, orders: Connection) -> None:
     """Build a job on a core, measure its segments alone, then obey orders until there is none."""
     import torch
 
@@ -97,30 +117,33 @@ def serve_job(name: str, priority: Priority, core: int, folder: Path, orders: Co
 
     torch.set_num_threads(1)
     pin_process(core)
-    workload = find_workload(name)
-    segments = [kernel.duration_s for steps in measure_job(workload, MEASURED_STEPS).rounds for kernel in steps.kernels]
+    workload, nice = find_workload(name), os.getpriority(os.PRIO_PROCESS, 0)
+    alone = measure_job(workload, MEASURED_STEPS)
     step = workload.build()
-    with Session(priority, folder / f"{name}.{priority}.turns") as session:
+    priority = Priority.HIGH if role == Role.HIGH else Priority.LOW
+    scheduler = WAITING if role == Role.WHOLE else LIVE_SCHEDULER
+    with Session(priority, folder / f"{name}.{role}.turns", scheduler) as session:
         while not session.is_measured:
             step(time.sleep)
             session.end_step()
         own = session.member
-        orders.send(statistics.fmean(segments))
+        orders.send((alone.segment_starts, alone.rounds))
         while (order := orders.recv()) is not None:
-            with _scheduled(order), nullcontext() if order.arm.rule else not_intercepted():
-                if order.arm.rule:
+            planner = order.arm.scheduler
+            _schedule(order, nice)
+            with nullcontext() if planner else not_intercepted():
+                if planner:
                     in_turns = order.arm.low_priority if order.is_low else Priority.HIGH
-                    planner = replace(LIVE_SCHEDULER, rule=order.arm.rule)
                     session.member = DeviceMember(order.device, in_turns, planner)
                 orders.send("begun")
                 times_s, end_s = list[float](), time.monotonic() + order.seconds
                 while not (orders.poll() if order.is_low else time.monotonic() > end_s):
                     start_s = time.monotonic()
                     step(time.sleep)
-                    if order.arm.rule:
+                    if planner:
                         session.end_step()
                     times_s.append(time.monotonic() - start_s)
-                if order.arm.rule:
+                if planner:
                     session.member.__exit__(None, None, None)
                     session.member = own
             if order.is_low:
@@ -129,37 +152,50 @@ def serve_job(name: str, priority: Priority, core: int, folder: Path, orders: Co
             orders.send(Measured(steps=len(times_s), step_s=statistics.fmean(kept) if kept else math.nan))
 
 
-@contextmanager
-def _scheduled(order: Order) -> Iterator[None]:
-    """Run the low job of an arm as the arm says."""
-    policy = os.sched_getscheduler(0)
-    if order.is_low and order.arm.low_idle:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    os.setpriority(os.PRIO_PROCESS, 0, order.arm.low_nice if order.is_low else 0)
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, policy, os.sched_param(0))
+def _schedule(order: Order, nice: int) -> None:
+    """Run the job as the arm says. `nice`: of all jobs that the arm does not change."""
+    is_idle = order.is_low and order.arm.low_idle
+    os.sched_setscheduler(0, os.SCHED_IDLE if is_idle else os.SCHED_OTHER, os.sched_param(0))
+    os.setpriority(os.PRIO_PROCESS, 0, nice + (order.arm.low_nice if order.is_low else 0))
 
 
 class Jobs:
-    """The processes of all jobs, one for each priority in which a job runs."""
+    """The processes of all jobs, one for each role in which a job runs."""
 
     def __init__(self, highs: Sequence[str], lows: Sequence[str], core: int, folder: Path) -> None:
-        context, self._folder, self.segment_s = multiprocessing.get_context("spawn"), folder, dict[str, float]()
-        self._orders, self._processes = dict[tuple[str, Priority], Connection](), []
-        for name, priority in (*product(highs, [Priority.HIGH]), *product(lows, [Priority.LOW])):
-            self._orders[name, priority], theirs = context.Pipe()
-            process = context.Process(target=serve_job, args=(name, priority, core, folder, theirs), daemon=True)
+        context, self._folder = multiprocessing.get_context("spawn"), folder
+        self.alone = dict[str, MeasuredJob]()
+        self._orders, self._processes = dict[tuple[str, Role], Connection](), []
+        for name, role in (*product(highs, [Role.HIGH]), *product(lows, [Role.LOW, Role.WHOLE])):
+            self._orders[name, role], theirs = context.Pipe()
+            process = context.Process(target=serve_job, args=(name, role, core, folder, theirs), daemon=True)
             process.start()
             self._processes.append(process)
-            self.segment_s[name] = self._orders[name, priority].recv()  # so each measures itself alone
-            print(f"{name}, {priority.name.lower()}: segments of {self.segment_s[name] * 1e3:.2f} ms", flush=True)
+            starts, rounds = self._orders[name, role].recv()  # so each measures itself alone
+            self.alone[name] = MeasuredJob(workload=find_workload(name), segment_starts=starts, rounds=rounds)
+            print(f"{name}, {role}: segments of {self.segment_s(name) * 1e3:.2f} ms", flush=True)
+
+    def segment_s(self, name: str) -> float:
+        """Return the mean length of the segments of a job."""
+        return statistics.fmean(kernel.duration_s for kernel in self.alone[name].all_rounds.kernels)
+
+    def predict(self, arm: Arm, high: str, low: str) -> tuple[float, float]:
+        """Return the slowdown of the high job and the rate of the low one that the planner of an arm predicts; NaN
+        without a planner."""
+        scheduler = ANY_PREEMPTING if arm == IDLE else arm.scheduler
+        if scheduler is None or arm.low_priority != Priority.LOW:
+            return math.nan, math.nan
+        streams = [
+            self.alone[high].predicted_stream(HIGH_PRIORITY, by_place=True, endless=False),
+            self.alone[low].predicted_stream(LOW_PRIORITY, by_place=True, endless=True),
+        ]
+        result = replay(streams, scheduler)
+        return result.outcomes[0].slowdown, result.outcomes[1].alone_s / result.end_s
 
     def run(self, arm: Arm, high: str, low: str, seconds: float) -> tuple[Measured, Measured]:
         """Run one arm of one round; what the high and the low job did."""
         device = Path(tempfile.mktemp(dir=self._folder, suffix=".turns"))
-        of_high, of_low = self._orders[high, Priority.HIGH], self._orders[low, Priority.LOW]
+        of_high, of_low = self._orders[high, Role.HIGH], self._orders[low, arm.low_role]
         if arm.low_runs:
             of_low.send(Order(arm=arm, device=device, is_low=True))
             of_low.recv()
@@ -173,7 +209,7 @@ class Jobs:
 
     def low_alone_s(self, low: str, seconds: float) -> float:
         """Return the step time of a low job that runs alone."""
-        orders = self._orders[low, Priority.LOW]
+        orders = self._orders[low, Role.LOW]
         orders.send(Order(arm=ALONE, device=self._folder, is_low=False, seconds=seconds))
         orders.recv()
         measured = orders.recv()
@@ -221,19 +257,22 @@ class PairFigures:
     beside_slices_low: float
     overhead: float  # alone in turns ÷ alone
     low_rate: float  # steps of the low job a second ÷ alone
+    predicted_slowdown: float
+    predicted_low_rate: float
 
 
 Rounds = dict[str, list[tuple[Measured, Measured]]]
 """What the high and the low job did in each round, by arm."""
 
 
-def figures_of(high: str, low: str, times: Rounds, seconds: float, low_alone_s: float) -> list[PairFigures]:
+def figures_of(high: str, low: str, times: Rounds, seconds: float, low_alone_s: float, jobs: Jobs) -> list[PairFigures]:
     """Return the figures of all arms of one pair. `low_alone_s`: the step time of the low job alone."""
     step_s = {arm: [measured.step_s for measured, _ in rounds] for arm, rounds in times.items()}
     overhead = Ratio.of(step_s[TURNS.name], step_s[ALONE.name]).value
     found = []
     for arm in (each for each in ARMS if each.low_runs):
         slices = Ratio.of(step_s[arm.name], step_s[SLICES.name])
+        predicted_slowdown, predicted_low_rate = jobs.predict(arm, high, low)
         found.append(
             PairFigures(
                 high=high,
@@ -245,6 +284,8 @@ def figures_of(high: str, low: str, times: Rounds, seconds: float, low_alone_s: 
                 beside_slices_low=slices.low,
                 overhead=overhead,
                 low_rate=statistics.fmean(beside.steps for _, beside in times[arm.name]) * low_alone_s / seconds,
+                predicted_slowdown=predicted_slowdown,
+                predicted_low_rate=predicted_low_rate,
             )
         )
     return found
@@ -260,6 +301,8 @@ class ArmSummary:
     kept_frac: float  # pairs in which it took at most MAX_BESIDE_IDLE times what it took beside SCHED_IDLE
     slower: int  # pairs in which it was certainly slower than in time slices, beyond what turns cost it alone
     low_rate: float  # median
+    predicted_slowdown: float  # median
+    predicted_low_rate: float  # median
 
     @classmethod
     def of(cls, rows: Sequence[PairFigures]) -> "ArmSummary":
@@ -270,6 +313,8 @@ class ArmSummary:
             kept_frac=sum(row.beside_idle <= MAX_BESIDE_IDLE for row in rows) / len(rows),
             slower=sum(row.beside_slices_low > MAX_BESIDE_SLICES * row.overhead for row in rows),
             low_rate=statistics.median(row.low_rate for row in rows),
+            predicted_slowdown=statistics.median(row.predicted_slowdown for row in rows),
+            predicted_low_rate=statistics.median(row.predicted_low_rate for row in rows),
         )
 
 
@@ -280,6 +325,8 @@ COLUMNS = (
     Column(f"high ≤ {MAX_BESIDE_IDLE:.2f} × SCHED_IDLE", percent(), of="kept_frac"),
     Column("slower than slices", COUNT, of="slower"),
     Column("low rate, median", percent(), of="low_rate"),
+    Column("predicted: high", TIMES, of="predicted_slowdown"),
+    Column("predicted: low", percent(), of="predicted_low_rate"),
 )
 
 
@@ -302,12 +349,12 @@ def main() -> None:
             for _ in range(given.rounds):
                 for arm in draw.sample(ARMS, len(ARMS)):
                     times[arm.name].append(jobs.run(arm, high, low, given.seconds))
-            rows += figures_of(high, low, times, given.seconds, low_alone_s[low])
+            rows += figures_of(high, low, times, given.seconds, low_alone_s[low], jobs)
             own = {row.arm: row for row in rows[-sum(arm.low_runs for arm in ARMS) :]}
             shown = ", ".join(f"{arm} {row.slowdown:.2f} ({row.low_rate:.0%})" for arm, row in own.items())
             print(f"{high} beside {low}: {shown}; overhead {rows[-1].overhead:.3f}", flush=True)
             given.out.write_text(json.dumps([asdict(row) for row in rows], indent=1))
-        segment_s = jobs.segment_s
+        segment_s = {name: jobs.segment_s(name) for name in highs}
         jobs.close()
     summaries = [ArmSummary.of([row for row in rows if row.arm == arm.name]) for arm in ARMS if arm.low_runs]
     title = f"{len(highs) * len(lows)} pairs on one core, {given.rounds} rounds"

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import threading
 import time
 from collections.abc import Callable
 from copy import deepcopy
@@ -15,7 +14,7 @@ import torch
 from interfere import sharing
 from interfere.errors import InvalidInputError
 from interfere.sharing import live
-from interfere.sharing.device_turns import DeviceMember
+from interfere.sharing.device_turns import LIVE_SCHEDULER, DeviceMember
 from interfere.sharing.live import Session
 from interfere.sharing.operator_interception import InterceptedCalls
 from interfere.timeline.priority_scheduler import FillingRule, PriorityGapFillingScheduler
@@ -72,15 +71,40 @@ class CountedTurns:
         return len(self.asked_s) - start
 
 
-@pytest.mark.parametrize("priority", ["high", "low"])
-def test_a_backward_pass_is_one_call_of_a_high_job_and_operators_of_a_low_one(tmp_path: Path, priority: str) -> None:
+@pytest.mark.parametrize(
+    ("priority", "scheduler", "is_one_call"),
+    [("high", LIVE_SCHEDULER, True), ("high", ANY, True), ("low", LIVE_SCHEDULER, True), ("low", ANY, False)],
+)
+def test_a_backward_pass_is_one_call_but_of_a_low_job_that_nobody_interrupts(
+    tmp_path: Path, priority: str, scheduler: PriorityGapFillingScheduler, *, is_one_call: bool
+) -> None:
     weights, inputs = torch.ones(4, 4, requires_grad=True), torch.ones(4, 4)
-    with Session(priority, tmp_path / "core") as session:
+    with Session(priority, tmp_path / "core", scheduler) as session:
         loss = (inputs @ weights).sum()
         turns = CountedTurns(session)
         loss.backward()
     assert weights.grad is not None
-    assert turns.since(0) == 1 if priority == "high" else turns.since(0) > 1
+    assert turns.since(0) == 1 if is_one_call else turns.since(0) > 1
+
+
+@pytest.mark.parametrize("pauses_inside", [True, False])
+@pytest.mark.parametrize("scheduler", [LIVE_SCHEDULER, ANY])
+def test_the_gap_between_two_steps_is_measured(
+    tmp_path: Path, scheduler: PriorityGapFillingScheduler, *, pauses_inside: bool
+) -> None:
+    """A job that waits at the end of each step, or before it asks for the next one, publishes how long."""
+    weights = torch.ones(8, 8)
+    with Session("low", tmp_path / "core", scheduler, measured_rounds=3) as session:
+        for _ in session.steps(range(7)):
+            if not pauses_inside:
+                time.sleep(0.01)
+            weights @ weights
+            if session.is_measured:
+                assert session.member._member.gap_count == 3
+                assert min(session.member._member.gaps_s[:3]) >= 0.01
+            if pauses_inside:
+                time.sleep(0.01)
+    assert session.is_measured
 
 
 def test_a_step_that_takes_another_way_is_one_segment_and_the_next_one_is_as_planned(tmp_path: Path) -> None:
@@ -250,14 +274,15 @@ def test_a_job_that_fails_leaves_the_device(tmp_path: Path) -> None:
         assert member.holds_turn
 
 
-def test_the_host_of_a_low_job_yields_its_core_and_that_of_a_high_one_does_not(tmp_path: Path) -> None:
-    thread = threading.get_native_id()
-    before = os.getpriority(os.PRIO_PROCESS, thread)
+def test_a_low_job_runs_in_the_idle_class_and_a_high_one_does_not(tmp_path: Path) -> None:
+    before = os.sched_getscheduler(0)
     with Session("high", tmp_path / "core"):
-        assert os.getpriority(os.PRIO_PROCESS, thread) == before
+        assert os.sched_getscheduler(0) == before
+    with Session("low", tmp_path / "core", ANY):
+        assert os.sched_getscheduler(0) == before, "nobody takes the core from it"
     with Session("low", tmp_path / "core"):
-        assert os.getpriority(os.PRIO_PROCESS, thread) == 19
-    assert os.getpriority(os.PRIO_PROCESS, thread) == (before if os.getuid() == 0 else 19)
+        assert os.sched_getscheduler(0) == os.SCHED_IDLE
+    assert os.sched_getscheduler(0) == (before if os.getuid() == 0 else os.SCHED_IDLE)
 
 
 def test_processes_join_by_the_name_of_a_device() -> None:

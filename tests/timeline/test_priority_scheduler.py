@@ -20,6 +20,10 @@ def budget(frac: float) -> PriorityGapFillingScheduler:
     return PriorityGapFillingScheduler(rule=FillingRule.BUDGET, wait_budget_frac=frac)
 
 
+def preempting(rule: FillingRule, preemption_s: float) -> PriorityGapFillingScheduler:
+    return PriorityGapFillingScheduler(rule=rule, wait_budget_frac=0.05, preemption_s=preemption_s)
+
+
 class RecordedSource:
     """Executes nothing: its kernels take the times of a timeline."""
 
@@ -45,7 +49,12 @@ class RecordedSource:
 
 
 @LAW
-@given(high=timelines(), low=timelines(), rounds=st.integers(1, 3), mode=st.sampled_from([*MODES, ANY, budget(0.1)]))
+@given(
+    high=timelines(),
+    low=timelines(),
+    rounds=st.integers(1, 3),
+    mode=st.sampled_from([*MODES, ANY, budget(0.1), preempting(FillingRule.BUDGET, 5 * US)]),
+)
 def test_executed_streams_are_scheduled_as_recorded_ones(
     high: Timeline, low: Timeline, rounds: int, mode: KernelScheduler
 ) -> None:
@@ -78,6 +87,64 @@ def test_the_expected_wait_is_conditional_on_the_gap_that_has_passed() -> None:
     assert expected_wait_s(gaps_s, 10.0, 15.0) == pytest.approx(5 / 2)  # the shortest is over
     assert expected_wait_s(gaps_s, 40.0, 15.0) == 15  # longer than ever: it may end at once
     assert expected_wait_s((), 0.0, 15.0) == 15
+
+
+@LAW
+@given(
+    gaps_s=st.lists(st.floats(0.0, 50.0), max_size=5),
+    elapsed_s=st.floats(0.0, 60.0),
+    run_s=st.floats(0.0, 50.0),
+    preemption_s=st.floats(0.0, 50.0),
+)
+def test_the_expected_wait_is_a_preemption_at_most(
+    gaps_s: list[float], elapsed_s: float, run_s: float, preemption_s: float
+) -> None:
+    wait_s = expected_wait_s(gaps_s, elapsed_s, run_s, preemption_s)
+    assert 0 <= wait_s <= preemption_s + 1e-9
+    assert wait_s <= expected_wait_s(gaps_s, elapsed_s, run_s) + 1e-9
+    assert expected_wait_s(gaps_s, elapsed_s, run_s, run_s) == expected_wait_s(gaps_s, elapsed_s, run_s)
+
+
+@LAW
+@given(
+    high=timelines(),
+    low=timelines(),
+    rule=st.sampled_from(FillingRule),
+    preemption_s=st.sampled_from([0.0, 2 * US, 30 * US]),
+)
+def test_a_preempting_stream_waits_for_one_preemption_a_kernel_and_loses_no_work_of_the_other(
+    high: Timeline, low: Timeline, rule: FillingRule, preemption_s: float
+) -> None:
+    streams = [KernelStream(timeline=high, priority=1, rounds=3), KernelStream(timeline=low, rounds=3)]
+    high_outcome, low_outcome = replay(streams, preempting(rule, preemption_s)).outcomes
+    assert high_outcome.waited_s <= preemption_s * high_outcome.kernels + 1e-9
+    assert low_outcome.finished
+    assert low_outcome.executed_s == pytest.approx(3 * sum(kernel.duration_s for kernel in low.kernels))
+
+
+def test_a_kernel_that_is_preempted_goes_on_in_the_next_gap() -> None:
+    """A kernel of 1,003 µs takes 21 gaps of 50 µs, and the high stream pays 4 µs for each."""
+    high = KernelStream(timeline=line("high", (100, 50)), priority=1, rounds=100)
+    low = KernelStream(timeline=line("low", (1003, 0)), rounds=None)
+    result = replay([high, low], preempting(FillingRule.ANY, 4 * US))
+    assert result.outcomes[0].waited_s == pytest.approx(100 * 4 * US, rel=0.02)
+    assert result.outcomes[1].executed_s == pytest.approx(100 * 50 * US, rel=0.02)
+    assert result.idle_s == pytest.approx(result.outcomes[0].waited_s)
+    refused = replay([high, low], PriorityGapFillingScheduler(preemption_s=4 * US))
+    assert refused.outcomes[1].executed_s == 0, "it does not fit, so FIKIT never starts it"
+
+
+def test_the_budget_pays_for_preemptions() -> None:
+    """5 % of 150 µs pay for 7.5 µs: a preemption of 4 µs in every gap, one of 30 µs in a quarter of them."""
+    high = KernelStream(timeline=line("high", (100, 50)), priority=1, rounds=400)
+    low = KernelStream(timeline=line("low", (60, 0)), rounds=None)
+    ran = {}
+    for preemption_s in (4 * US, 30 * US):
+        outcomes = replay([high, low], preempting(FillingRule.BUDGET, preemption_s)).outcomes
+        assert outcomes[0].waited_s <= 0.05 * outcomes[0].alone_s + preemption_s
+        ran[preemption_s] = outcomes[1].executed_s / (400 * 50 * US)
+    assert ran[4 * US] == pytest.approx(1, rel=0.02)
+    assert 0.2 < ran[30 * US] < 0.6
 
 
 @LAW
@@ -123,3 +190,9 @@ def test_an_invalid_budget_is_refused() -> None:
     for frac in (-0.1, math.nan):
         with pytest.raises(InvalidInputError, match="wait_budget_frac"):
             budget(frac)
+
+
+def test_an_invalid_time_of_a_preemption_is_refused() -> None:
+    for preemption_s in (-1e-6, math.nan):
+        with pytest.raises(InvalidInputError, match="preemption_s"):
+            PriorityGapFillingScheduler(preemption_s=preemption_s)
