@@ -29,18 +29,18 @@ from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.acceptance.score import speed
 from interfere.predict.intervals import PairIntervals
+from interfere.predict.novelty import JobSpace
 from interfere.predict.transfer.first_predictions import read_first_predictions
 from interfere.predict.transfer.pair_belief import LOWER, UPPER, PairBelief, pair_belief, site_profiles, site_space
 from interfere.predict.transfer.process import PairSpace
 from interfere.sharing_modes import SharingMode
 from interfere.training.dataset import METRIC, Dataset, PairRows
-from interfere.training.evaluation.candidates import TRAINING_SPLITS, Candidates, held_out_scores
+from interfere.training.evaluation.candidates import Candidates, held_out_scores
 from interfere.training.evaluation.cross_validation import Evaluation, FoldTests, scored_evaluation
 from interfere.training.evaluation.interval_calibration import LEVELS
-from interfere.training.evaluation.splits import folds
-from interfere.training.models.believed import with_corrections
 from interfere.training.models.completed import FittedCompleted, completion_of_model, encoded_workloads
-from interfere.training.models.protocols import FittedModel
+from interfere.training.models.onnx_graph import MATRIX_INPUTS, PAIR_INPUTS, Graph
+from interfere.training.models.protocols import FittedMatrixModel, FittedModel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -160,7 +160,7 @@ def with_beliefs(
     beliefs = [belief for belief in beliefs if belief.rows(dataset).any()]
     for belief in beliefs:
         # 1. What the belief predicts out of fold, and its weight beside the champion.
-        answers = {e.split: _out_of_fold(dataset, belief, e, candidates.seed) for e in candidates.champion_evaluations}
+        answers = {each.split: _out_of_fold(dataset, belief, each) for each in candidates.champion_evaluations}
         comparison = _compare(dataset, belief, candidates, answers["pair"])
         report(comparison.text(candidates.champion))
         comparisons.append(comparison)
@@ -181,14 +181,14 @@ def with_beliefs(
     )
 
 
-def _out_of_fold(dataset: Dataset, belief: TableBelief, evaluation: Evaluation, seed: int) -> Floats:
+def _out_of_fold(dataset: Dataset, belief: TableBelief, evaluation: Evaluation) -> Floats:
     """Return float64[3, t]: lower, median and upper log slowdown of the belief for each test row, NaN for other tables.
 
     Each fold's tests are predicted by the belief after that fold's training rows.
     """
     own, answers = belief.rows(dataset)[evaluation.index], np.full((3, len(evaluation.index)), np.nan)
     place = job_places(dataset, belief.space.jobs) - 1
-    for k, fold in enumerate(folds(dataset, evaluation.split, seed, TRAINING_SPLITS[evaluation.split])):
+    for k, fold in enumerate(evaluation.parts):
         tests = np.flatnonzero(own & (evaluation.fold == k))
         if len(tests):
             rows = dataset.rows.take(evaluation.index[tests])
@@ -232,15 +232,8 @@ def _with_evaluations(candidates: Candidates, answers: dict[str, Floats], weight
             has_inputs=np.ones(len(predicted), dtype=bool),  # a champion is no baseline
             ends=np.stack([lower, upper], axis=1),
         )
-        hides = [fold.hides for fold in evaluation.folds]
         own[evaluation.split] = scored_evaluation(
-            candidates.dataset,
-            evaluation.split,
-            evaluation.model,
-            evaluation.index,
-            evaluation.fold,
-            tests,
-            hides,
+            candidates.dataset, evaluation.split, evaluation.model, evaluation.parts, tests
         )
     evaluations = (own[e.split] if e.model == candidates.champion else e for e in candidates.evaluations)
     return replace(candidates, evaluations=tuple(evaluations))
@@ -302,3 +295,74 @@ def _with_champion(candidates: Candidates, champion: FittedModel, held_out: Data
     own = {each[1]: each for each in held_out_scores({name: champion}, held_out, residuals)}
     scores = tuple(own.get(each[1], each) for each in candidates.held_out)
     return replace(candidates, fitted={**candidates.fitted, name: champion}, held_out=scores)
+
+
+# --- the corrected model ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedBelieved:
+    """A fitted model, corrected for the pairs of `S` believed jobs; `D` domains, `N` workloads.
+
+    With place a(i) of job i among the believed jobs (0: none), i beside j on domain d:
+
+        log ŝ = model(i, j, d) + correction[d, a(i), a(j)]
+
+    where the correction is the belief's log slowdown minus the model's for the published profiles, times the weight of
+    the belief. A job whose facts differ from its published profile still gets the model's response to this difference.
+    """
+
+    inner: FittedModel
+    place: Ints  # int64[N + 1]
+    corrections: Floats  # float64[D + 1, S + 1, S + 1]; 0 for a pair without a belief
+
+    @property
+    def name(self) -> str:
+        """Return the name of the inner model."""
+        return self.inner.name
+
+    @property
+    def space(self) -> JobSpace | None:
+        """Return the space of the known jobs, or None for a model without one."""
+        space: JobSpace | None = getattr(self.inner, "space", None)
+        return space
+
+    def predict(self, rows: PairRows) -> Floats:
+        """Return predicted log slowdowns, float64[p]."""
+        correction = self.corrections[rows.domain, self.place[rows.victim], self.place[rows.neighbour]]
+        return np.asarray(self.inner.predict(rows) + correction)
+
+    def to_onnx(self) -> bytes:
+        """Return the serialised `pair.onnx`: the inner model's graph, three table lookups and a sum."""
+        graph = Graph(PAIR_INPUTS)
+        graph.include("inner/", self.inner.to_onnx())
+        correction = self._correction(graph, "victim", "neighbour")
+        return graph.serialised({"log_slowdown": graph("Add", "inner/log_slowdown", correction)})
+
+    def _correction(self, graph: Graph, victim: str, neighbour: str) -> str:
+        """Add the nodes of the corrections for identities `victim` beside identities `neighbour`."""
+        places = (graph.lookup(self.place, identity) for identity in (victim, neighbour))
+        return graph.lookup(self.corrections.astype(np.float32), "domain", *places)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedBelievedMatrix(FittedBelieved):
+    """A corrected model that factorises over jobs, so that it can also export a matrix graph."""
+
+    inner: FittedMatrixModel
+
+    def to_matrix_onnx(self) -> bytes:
+        """Return the serialised `matrix.onnx`: the inner model's matrix graph with corrections in both directions."""
+        graph = Graph(MATRIX_INPUTS)
+        graph.include("inner/", self.inner.to_matrix_onnx())
+        victims, neighbours = graph.as_rows("victim_id"), "neighbour_id"
+        directions = {"log_victim": (victims, neighbours), "log_neighbour": (neighbours, victims)}
+        return graph.serialised(
+            {name: graph("Add", f"inner/{name}", self._correction(graph, *pair)) for name, pair in directions.items()}
+        )
+
+
+def with_corrections(model: FittedModel, place: Ints, corrections: Floats) -> FittedBelieved:
+    """Return the model with these corrections; a model that factorises over jobs keeps its matrix graph."""
+    kind = FittedBelievedMatrix if hasattr(model, "to_matrix_onnx") else FittedBelieved
+    return kind(inner=model, place=place, corrections=corrections)  # type: ignore[arg-type]

@@ -49,9 +49,7 @@ class HeldOutDevice:
         self.measured = dict(zip(names, unseen.log_slowdown.tolist(), strict=True))
         # 2. The prior of its errors.
         by_job, by_pair = evaluate_models(known, [MODEL], splits=("job", "pair"))
-        self.prior = fit_residual_prior(
-            known, out_of_fold_errors(known, by_job, 0), out_of_fold_errors(known, by_pair, 0)
-        )
+        self.prior = fit_residual_prior(known, out_of_fold_errors(known, by_job), out_of_fold_errors(known, by_pair))
         # 3. Profiles and coordinates of the jobs.
         used = {name for pair in names for name in pair}
         self.profiles = {

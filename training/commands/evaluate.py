@@ -121,17 +121,20 @@ def evaluate(
     from interfere.reports.text_forms import json_document, markdown
     from interfere.study.engine import Runner
     from interfere.study.engines.catalogue import engine_of
-    from interfere.training.evaluation.champion import compare_runs
     from interfere.training.evaluation.cross_validation import FOLDS_FOLDER
     from interfere.training.evaluation.fewer_facts import FactSet, poor_profiles_section
-    from interfere.training.evaluation.figures import make_figure_folder, write_leaderboard_pages
     from interfere.training.evaluation.leaderboard import (
-        check_writable,
         evaluate_tables,
         folders_by_name,
+        score_published_on_poor_profiles,
+    )
+    from interfere.training.evaluation.runs import (
+        check_writable,
+        compare_runs,
         leaderboard_documents,
         leaderboards_report,
-        score_published_on_poor_profiles,
+        make_figure_folder,
+        write_leaderboard_pages,
         write_run,
     )
     from interfere.training.evaluation.splits import SELECTION_SPLITS, VERSIONS

@@ -1,7 +1,7 @@
 """The registry's champion beside a challenger: what it was fitted on, and the tests on which the gate compares both.
 
 The champion is read as the server reads it: its published folder, its graph. `gate` states which rows are compared and
-by which rule, and `drift` which labels contradict the champion. Two runs of `evaluate` are compared by the same rule.
+by which rule, and `drift` which labels contradict the champion.
 A model that learns a site's log is also compared on the log's newest windows, each predicted before it is learned.
 """
 
@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.errors import InvalidInputError, ModelError
+from interfere.errors import ModelError
 from interfere.predict.acceptance.score import Case, score
 from interfere.predict.completion import FactCompletion, read_completion
 from interfere.predict.graphs import open_session
@@ -25,11 +25,9 @@ from interfere.predict.onnx import load_model, with_measurements
 from interfere.predict.residual import OnlineModel
 from interfere.protocols import PairEncoder
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, JobProfile
-from interfere.reports.document import Column, Document, Sentence, Table, Tone
-from interfere.reports.numbers import COUNT, fixed
 from interfere.sharing_modes import SharingMode
 from interfere.store.observed_table import LoggedWindow
-from interfere.training.dataset import METRIC, Dataset, Pair, PairRows, pair_keys, unordered_pair
+from interfere.training.dataset import Dataset, Pair, PairRows, pair_keys, unordered_pair
 from interfere.training.evaluation.cross_validation import Evaluation
 from interfere.training.evaluation.drift import label_contradiction
 from interfere.training.evaluation.gate import (
@@ -39,7 +37,6 @@ from interfere.training.evaluation.gate import (
     SideComparison,
     UnseenPredictions,
     Verdict,
-    compare,
     compare_side,
     judge,
     paired,
@@ -52,14 +49,6 @@ from interfere.training.models.completed import complete_rows
 from interfere.training.models.onnx_graph import run_pair_graph
 from interfere.training.models.protocols import FittedModel
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-# Columns of the rows of a run (`leaderboard.row_frame`): what identifies a test, the pair that it is of, slowdowns.
-TEST = ("data", "metric", "facts", "split", "splits_version", "model", "seed", "fold", "row")
-PAIR = ("victim", "neighbour", "device_type", "mode")
-VALUES = ("truth", "median", "low", "high")
-ERROR, PERCENT = fixed(4), fixed(2, "%", quantity="percent")
 GATE_BASELINES = ("mean", "additive")
 SCORED_WINDOWS = 200  # newest windows of pairs and groups that compare two models
 MIN_SCORED_WINDOWS = 20  # fewer tell nothing about a model
@@ -259,95 +248,6 @@ def _tests_unseen_by_both(
     own = tests(held_out, challenger.predict(held_out.rows))
     out_of_fold = tests(training_set.take(index[is_new]), pair_evaluation.predicted_log[is_new])
     return PairedPredictions.concatenated([own, out_of_fold])
-
-
-# --- two runs of `evaluate` -------------------------------------------------------------------------------------------
-
-
-def read_rows(path: Path) -> "pd.DataFrame":
-    """Return the rows of a run. Raises InvalidInputError for a file that holds none."""
-    import pandas as pd
-
-    try:
-        frame = pd.read_csv(path, keep_default_na=False) if path.suffix == ".csv" else pd.read_parquet(path)
-        if "metric" not in frame:  # written before boards named it
-            frame = frame.assign(metric=METRIC)
-        return frame[[*TEST, *PAIR, *VALUES]]
-    except (OSError, ValueError, KeyError) as error:
-        raise InvalidInputError(
-            "no rows of a run", value=f"{path}: {error}", remedy="give what evaluate --out SCORES ROWS wrote as ROWS"
-        ) from None
-
-
-def compare_runs(first: Path, second: Path) -> tuple[Document, list[dict[str, Any]]]:
-    """Return the comparison of two runs, as a report and as documents: error and regret of every model in both.
-
-    Only tests that both runs hold are compared, with the interval of `gate.compare`. Where the runs share no model,
-    every model of the second is compared with the first run's best. Raises InvalidInputError where they share no test.
-    """
-    frames = [read_rows(path) for path in (first, second)]
-    boards = ["data", "metric", "facts", "split", "splits_version"]
-    found: list[dict[str, Any]] = []
-    for key, ours in frames[0].groupby(boards, sort=False):
-        theirs = frames[1].merge(ours[boards].head(1), on=boards)
-        for old, new in _compared_models(ours, theirs):
-            tests = [name for name in (*TEST, *PAIR) if name != "model"]
-            both = ours[ours["model"] == old].merge(theirs[theirs["model"] == new], on=tests, suffixes=("", "_new"))
-            if len(both):
-                error, regret = compare([_paired(both)])
-                figures = {"error": asdict(error), "regret": asdict(regret)}
-                found.append(
-                    dict(zip(boards, key, strict=True)) | {"first": old, "second": new, "tests": len(both)} | figures
-                )
-    if not found:
-        remedy = "score the same --data with the same --splits, or --split and --seed"
-        raise InvalidInputError("the two runs share no test", value=f"{first}, {second}", remedy=remedy)
-    return _comparison(first, second, found), found
-
-
-def _compared_models(ours: "pd.DataFrame", theirs: "pd.DataFrame") -> list[tuple[str, str]]:
-    """Return (model of the first run, model of the second) of every comparison."""
-    shared = [name for name in ours["model"].unique() if name in set(theirs["model"])]
-    new = [name for name in theirs["model"].unique() if name not in shared]
-    errors = (1 / ours["truth"] - 1 / ours["median"]).abs().groupby(ours["model"]).mean()
-    return [(name, name) for name in shared] + [(str(errors.idxmin()), name) for name in new]
-
-
-def _paired(both: "pd.DataFrame") -> PairedPredictions:
-    """Return the tests of two models, the second run's as the challenger."""
-    names = np.unique(np.concatenate([both["victim"], both["neighbour"]]).astype(str))
-    domain = both.groupby(["device_type", "mode"], sort=True).ngroup()
-    return PairedPredictions(
-        domain=np.asarray(domain, dtype=np.int64),
-        victim=np.searchsorted(names, both["victim"].to_numpy().astype(str)),
-        neighbour=np.searchsorted(names, both["neighbour"].to_numpy().astype(str)),
-        measured=np.log(both["truth"].to_numpy(dtype=np.float64)),
-        challenger=np.log(both["median_new"].to_numpy(dtype=np.float64)),
-        champion=np.log(both["median"].to_numpy(dtype=np.float64)),
-    )
-
-
-def _comparison(first: Path, second: Path, found: Sequence[dict[str, Any]]) -> Document:
-    columns = (
-        *map(Column, ("data", "split", "first run", "second run")),
-        *(Column("tests", COUNT), Column("first MAE", ERROR), Column("second MAE", ERROR)),
-        *(Column("difference from", ERROR), Column("to", ERROR)),
-        *(Column("first regret", PERCENT, is_detail=True), Column("second regret", PERCENT, is_detail=True)),
-    )
-    rows = tuple(
-        (
-            *(f"{each['data']} ({each['facts']})", each["split"], each["first"], each["second"], each["tests"]),
-            *(each["error"][name] for name in ("champion", "challenger", "low", "high")),
-            *(each["regret"][name] for name in ("champion", "challenger")),
-        )
-        for each in found
-    )
-    legend = (
-        "MAE of speed on the tests that both runs hold; the difference, second less first, with its 90 % interval by a "
-        "bootstrap over jobs; regret, in %, of the matching that each run's predictions choose."
-    )
-    table = Table(title=f"{first.name} against {second.name}", columns=columns, rows=rows)
-    return Document("Two runs", (table, Sentence(legend, tone=Tone.NOTE)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +18,19 @@ from interfere.errors import UnfitError
 from interfere.predict.acceptance.score import speed
 from interfere.predict.intervals import abstention_score
 from interfere.study.engine import Document, Runner
-from interfere.training.baselines import FittedRule
 from interfere.training.dataset import Dataset, PairRows, RowColumns
 from interfere.training.evaluation.interval_calibration import HIGH, LOW, fit_intervals, partners_of_tests, selectivity
 from interfere.training.evaluation.scores import PredictionInterval, ScoredRows, Scores, mae, score
 from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS, SPLITS_OF_UNLIKE_FOLDS, Fold, folds
 from interfere.training.models.completed import CompletedModel, FittedCompleted, complete_dataset
 from interfere.training.models.ensemble import EnsembleModel
-from interfere.training.models.estimator import FittedEstimator
-from interfere.training.models.protocols import FittedPredictor, ScoredModel
+from interfere.training.models.protocols import (
+    FittedPredictor,
+    IntervalModel,
+    NoveltyModel,
+    PartialModel,
+    ScoredModel,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -35,14 +38,6 @@ Ints = NDArray[np.int64]
 IN_THIS_PROCESS = Runner()  # keeps no results, reports no progress
 FOLDS_FOLDER = Path("folds")  # of the workspace, where an interrupted cross-validation goes on from
 UNFIT = "unfit"  # key in the document of a fold whose training rows do not suffice; no name of a model
-
-
-@runtime_checkable
-class NoveltyModel(Protocol):
-    """A fitted model that tells how far a pair is from the jobs of training."""
-
-    def novelty(self, rows: PairRows) -> Floats:
-        """Return how far each pair is from the jobs of training, float64[p] in [0, 1]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +57,7 @@ class Evaluation:
     split: str
     model: str
     scores: Scores
-    index: Ints  # int64[t]: rows of the dataset
-    fold: Ints  # int64[t]
+    parts: tuple[Fold, ...]  # whose test rows were predicted, each by a model fitted on its training rows
     predicted_log: Floats  # float64[t]: log slowdown
     low: Floats  # float64[t]: ends of the 90 % interval, log slowdown; NaN where there is none
     high: Floats
@@ -74,6 +68,16 @@ class Evaluation:
     per_device: tuple[tuple[str, float], ...]  # (device type, MAE)
     selectivity: float  # mean error of the tenth of the tests with the largest abstention scores ÷ that of the rest
     stand_in: float  # share of the tests on which a baseline predicts the mean because it lacks its inputs
+
+    @property
+    def index(self) -> Ints:
+        """Return the row of the dataset that each test is of, int64[t]."""
+        return tested_rows(self.parts)
+
+    @property
+    def fold(self) -> Ints:
+        """Return the place among `parts` of each test's fold, int64[t]."""
+        return fold_of_tests(self.parts)
 
     def residual(self, dataset: Dataset) -> Floats:
         """Return measured minus predicted log slowdown of each test, float64[t]."""
@@ -160,7 +164,13 @@ def cross_validate(validations: Sequence[CrossValidation], runner: Runner = IN_T
             continue
         tests = [_fold_tests(document) for document in documents]
         of_models = [
-            assemble_evaluation(validation, model.name, [fold_tests[model.name] for fold_tests in tests])
+            scored_evaluation(
+                validation.dataset,
+                validation.split,
+                model.name,
+                validation.folds,
+                FoldTests.concatenated([fold_tests[model.name] for fold_tests in tests]),
+            )
             for model in validation.models
         ]
         for one in of_models:
@@ -242,30 +252,25 @@ def _with_fitted_gp(
     return FittedCompleted(inner=model.inner.combine(gp.inner, trees), completion=gp.completion)
 
 
-def assemble_evaluation(validation: CrossValidation, name: str, tests: Sequence["FoldTests"]) -> Evaluation:
-    """Return the scored evaluation of one model from its predictions for the tests of every fold."""
-    index = np.concatenate([fold.test for fold in validation.folds])
-    fold = np.repeat(np.arange(len(validation.folds)), [len(fold.test) for fold in validation.folds])
-    hides = [fold.hides for fold in validation.folds]
-    return scored_evaluation(
-        validation.dataset, validation.split, name, index, fold, FoldTests.concatenated(tests), hides
-    )
+def tested_rows(parts: Sequence[Fold]) -> Ints:
+    """Return the test rows of all folds, one fold after another, int64[t]."""
+    return np.concatenate([fold.test for fold in parts])
+
+
+def fold_of_tests(parts: Sequence[Fold]) -> Ints:
+    """Return the place of the fold of each test row, in the order of `tested_rows`, int64[t]."""
+    return np.repeat(np.arange(len(parts)), [len(fold.test) for fold in parts])
 
 
 def scored_evaluation(
-    dataset: Dataset,
-    split: str,
-    model: str,
-    index: Ints,
-    fold: Ints,
-    tests: "FoldTests",
-    hides: Sequence[str],
+    dataset: Dataset, split: str, model: str, parts: Sequence[Fold], tests: "FoldTests"
 ) -> Evaluation:
-    """Return the evaluation of the predictions of all folds, with scores. `hides`: what each fold hides.
+    """Return the evaluation of the predictions for the tests of all folds, with scores.
 
     The interval of a test is calibrated on the residuals of the other folds, unless the model has one of its own.
     """
     # 1. Calibrate the intervals of each fold on the residuals of the others.
+    index, fold = tested_rows(parts), fold_of_tests(parts)
     novelty, partners, predicted_log = tests.novelty, tests.partners, tests.predicted_log
     low, high = cross_fold_interval(dataset, index, predicted_log, fold, novelty=novelty, partners=partners)
     low, high = (np.where(np.isfinite(own), own, other) for own, other in zip(tests.ends.T, (low, high), strict=True))
@@ -277,8 +282,7 @@ def scored_evaluation(
         split=split,
         model=model,
         scores=score(rows, PredictionInterval(low=low, high=high, subject=tests.subject)),
-        index=index,
-        fold=fold,
+        parts=tuple(parts),
         predicted_log=predicted_log,
         low=low,
         high=high,
@@ -286,8 +290,8 @@ def scored_evaluation(
         partners=partners,
         subject=tests.subject,
         folds=tuple(
-            FoldScore(hides=hidden, rows=int((fold == k).sum()), mae=mae(rows.take(fold == k)))
-            for k, hidden in enumerate(hides)
+            FoldScore(hides=part.hides, rows=len(part.test), mae=mae(rows.take(fold == k)))
+            for k, part in enumerate(parts)
         ),
         per_device=mae_per_device(dataset, index, rows),
         selectivity=selectivity(
@@ -312,13 +316,13 @@ class FoldTests(RowColumns):
 
 def _predict_fold(dataset: Dataset, fold: Fold, model: FittedPredictor) -> FoldTests:
     rows = dataset.rows.take(fold.test)
-    interval = model.interval(rows, (LOW, HIGH)) if isinstance(model, FittedEstimator) else None
+    interval = model.interval(rows, (LOW, HIGH)) if isinstance(model, IntervalModel) else None
     return FoldTests(
         predicted_log=model.predict(rows),
         novelty=model.novelty(rows) if isinstance(model, NoveltyModel) else np.zeros(len(rows)),
         partners=partners_of_tests(dataset, fold),
         subject=subject_jobs(dataset, fold),
-        has_inputs=model.has_inputs(rows) if isinstance(model, FittedRule) else np.ones(len(rows), dtype=bool),
+        has_inputs=model.has_inputs(rows) if isinstance(model, PartialModel) else np.ones(len(rows), dtype=bool),
         ends=np.full((len(rows), 2), np.nan) if interval is None else np.sort(interval, axis=1),
     )
 
@@ -381,10 +385,16 @@ def scored_rows(dataset: Dataset, index: Ints, predicted_log: Floats, fold: Ints
 
 def subject_jobs(dataset: Dataset, fold: Fold) -> Ints:
     """Return int64[t]: the job of each test row that occurs in no training row; the victim where both jobs occur."""
-    train, test = dataset.rows.take(fold.train), dataset.rows.take(fold.test)
-    seen = np.concatenate([train.victim, train.neighbour])
-    neighbour_is_new = np.isin(test.victim, seen) & ~np.isin(test.neighbour, seen)
-    return np.where(neighbour_is_new, test.neighbour, test.victim)
+    new_victim, new_neighbour = unseen_sides(dataset, fold)
+    victim, neighbour = dataset.rows.victim[fold.test], dataset.rows.neighbour[fold.test]
+    return np.where(new_neighbour & ~new_victim, neighbour, victim)
+
+
+def unseen_sides(dataset: Dataset, fold: Fold) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return for each test row whether its victim, and whether its neighbour, occurs in no training row, bool[t]."""
+    victim, neighbour = dataset.rows.victim, dataset.rows.neighbour
+    seen = np.concatenate([victim[fold.train], neighbour[fold.train]])
+    return ~np.isin(victim[fold.test], seen), ~np.isin(neighbour[fold.test], seen)
 
 
 def mae_per_device(dataset: Dataset, index: Ints, rows: ScoredRows) -> tuple[tuple[str, float], ...]:

@@ -32,7 +32,13 @@ from interfere.reports.numbers import fixed, percent
 from interfere.sharing_modes import DEFAULT_MODE
 from interfere.training.dataset import Dataset, PairRows
 from interfere.training.evaluation.candidates import FAMILY_GROUPS
-from interfere.training.evaluation.cross_validation import cross_fold_interval, evaluate_models
+from interfere.training.evaluation.cross_validation import (
+    cross_fold_interval,
+    evaluate_models,
+    fold_of_tests,
+    tested_rows,
+    unseen_sides,
+)
 from interfere.training.evaluation.interval_calibration import abstention_threshold, partners_of_tests
 from interfere.training.evaluation.splits import Fold, folds
 from interfere.training.models.completed import ENCODER, CompletedModel, FittedCompleted, jobs_of_rows
@@ -156,9 +162,7 @@ def score_poor_profiles(
 
 def hide_facts(dataset: Dataset, fold: Fold, visible: frozenset[str]) -> PairRows:
     """Return the test rows of a fold, where jobs that no training row shows keep the `visible` columns only."""
-    rows, trained = dataset.rows.take(fold.test), dataset.rows.take(fold.train)
-    seen = np.concatenate([trained.victim, trained.neighbour])
-    return _with_facts(rows, visible, ~np.isin(rows.victim, seen), ~np.isin(rows.neighbour, seen))
+    return _with_facts(dataset.rows.take(fold.test), visible, *unseen_sides(dataset, fold))
 
 
 def _with_facts(
@@ -236,12 +240,12 @@ def _score(
 
     Intervals come from the predictions from full profiles in the other folds.
     """
-    index = np.concatenate([fold.test for fold in split_folds])
+    index = tested_rows(split_folds)
     low, high = cross_fold_interval(
         dataset,
         index,
         full[0],
-        np.repeat(np.arange(len(split_folds)), [len(fold.test) for fold in split_folds]),
+        fold_of_tests(split_folds),
         novelty=full[1],
         partners=np.concatenate([partners_of_tests(dataset, fold) for fold in split_folds]),
         asked=poor,

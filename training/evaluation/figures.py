@@ -6,20 +6,16 @@ gives it in log slowdown: the contributions of a row and the mean prediction add
 """
 
 import math
-import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.errors import InvalidInputError
 from interfere.predict.acceptance.score import speed
 from interfere.reports.document import (
     Absence,
     Axis,
     Colour,
-    Document,
     Estimate,
     HeatCell,
     HeatMap,
@@ -31,14 +27,9 @@ from interfere.reports.document import (
     RowPlot,
     Series,
 )
-from interfere.reports.html_page import write_html_page
 from interfere.reports.numbers import TIMES, fixed, format_times
 from interfere.training.dataset import Dataset
 from interfere.training.evaluation.cross_validation import Evaluation
-from interfere.training.evaluation.leaderboard import Leaderboard
-from interfere.training.models.believed import FittedBelieved
-from interfere.training.models.completed import FittedCompleted
-from interfere.training.models.ensemble import FittedEnsemble
 from interfere.training.models.gbdt import FittedGbdt, fill_missing
 from interfere.training.models.protocols import FittedModel
 
@@ -143,11 +134,10 @@ def slowdown_map(dataset: Dataset, domain: int) -> HeatMap:
 
 def trees_of(model: FittedModel) -> FittedGbdt | None:
     """Return the trees of a model: itself, or the member of an ensemble; None for a model without trees."""
-    if isinstance(model, (FittedCompleted, FittedBelieved)):
-        return trees_of(model.inner)
-    if isinstance(model, FittedEnsemble):
-        return model.gbdt
-    return model if isinstance(model, FittedGbdt) else None
+    if isinstance(model, FittedGbdt):
+        return model
+    inner = getattr(model, "gbdt", getattr(model, "inner", None))
+    return None if inner is None else trees_of(inner)
 
 
 def mean_contributions(trees: FittedGbdt, dataset: Dataset) -> Contributions:
@@ -178,65 +168,3 @@ def contributions_figure(name: str, contributions: Contributions) -> RowPlot:
         series=(Series(name="contribution", mark=Mark.BAR),),
         rows=tuple(PlotRow(label=feature, values=((Estimate(size),),)) for feature, size in shown),
     )
-
-
-# --- pages of leaderboards --------------------------------------------------------------------------------------------
-
-
-def leaderboard_figure(leaderboard: Leaderboard) -> RowPlot:
-    """Return the MAE of every model with its standard error; baselines are grey, the published model is red."""
-    kinds = (
-        Series(name=f"published: {leaderboard.published}", mark=Mark.BAR, colour=Colour.RED),
-        Series(name="baseline", mark=Mark.BAR, colour=Colour.GREY),
-        Series(name="model", mark=Mark.BAR),
-    )
-    rows = []
-    for row in leaderboard.rows:
-        kind = 0 if row.name == leaderboard.published else 1 if row.baseline else 2
-        error = Estimate(row.scores.mae, row.scores.mae - row.scores.mae_se, row.scores.mae + row.scores.mae_se)
-        rows.append(PlotRow(label=row.name, values=tuple((error,) if k == kind else () for k in range(3))))
-    split = SPLIT_TITLES.get(leaderboard.split, leaderboard.split)
-    return RowPlot(
-        title=f"{leaderboard.data}, {split}, facts: {leaderboard.facts}",
-        axis=Axis(title=f"{ERROR_TITLE}, ± standard error over victims", form=ERROR),
-        series=kinds,
-        rows=tuple(rows),
-    )
-
-
-def leaderboard_page(leaderboard: Leaderboard) -> Document:
-    """Return a leaderboard with its figure, and the predictions and errors by job of the published model."""
-    published = leaderboard.row(leaderboard.published).evaluations[:1]
-    figures = (
-        leaderboard_figure(leaderboard),
-        predicted_vs_measured(leaderboard.dataset, published),
-        error_by_job(leaderboard.dataset, published),
-    )
-    return Document(
-        f"{leaderboard.data}, {SPLIT_TITLES.get(leaderboard.split, leaderboard.split)}",
-        (leaderboard.section(), *figures),
-    )
-
-
-def make_figure_folder(folder: Path) -> None:
-    """Make the folder, before the work starts. Raises InvalidInputError where it cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".write").touch()
-        (folder / ".write").unlink()
-    except OSError as error:
-        raise InvalidInputError(
-            f"figures cannot be written there ({error.strerror or error})",
-            value=str(folder),
-            remedy="choose a folder you may write to with --plots",
-        ) from error
-
-
-def write_leaderboard_pages(leaderboards: Sequence[Leaderboard], folder: Path) -> list[Path]:
-    """Write a page for each leaderboard, and return the files."""
-    files = []
-    for leaderboard in leaderboards:
-        title = f"{leaderboard.data}_{leaderboard.split}_{leaderboard.facts}.html"
-        file = folder / re.sub(r"[^\w.-]+", "-", title)  # the name of the data is free text
-        files.append(write_html_page(file, leaderboard_page(leaderboard)))
-    return files

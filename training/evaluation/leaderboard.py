@@ -1,10 +1,6 @@
 """Leaderboards: on one table, one fact set and one split, the scores of every baseline and every model.
 
 Figures are means over the seeds. The model that training would publish is named from training rows only.
-
-For pandas a run is two tables. `scores`: one row for each table, fact set, split, model and seed, with every score of
-`Scores`. `rows`: one for each of their tests, with the fold, the measured slowdown (`truth`), the predicted `median`,
-and the ends of its 90 % interval.
 """
 
 import math
@@ -12,18 +8,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import chain, islice, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from interfere.data.tables import read_table
-from interfere.errors import InvalidInputError, UnfitError
-from interfere.file_writing import write_atomically
-from interfere.reports.document import Document, Section, Sentence, Tone
+from interfere.errors import UnfitError
+from interfere.reports.document import Section, Sentence
 from interfere.study.engine import Runner
-from interfere.training.baselines import BASELINES, Baseline
+from interfere.training.baselines import BASELINES
 from interfere.training.campaigns import align_campaigns
-from interfere.training.dataset import METRIC, Dataset, build_dataset, find_table_folders, pair_keys, require_min_pairs
+from interfere.training.dataset import METRIC, Dataset, build_dataset, find_table_folders, require_min_pairs
 from interfere.training.evaluation.candidates import nested_validations, selected_model
 from interfere.training.evaluation.cross_validation import IN_THIS_PROCESS, CrossValidation, Evaluation, cross_validate
 from interfere.training.evaluation.fewer_facts import (
@@ -33,17 +28,12 @@ from interfere.training.evaluation.fewer_facts import (
     columns_without_static,
     score_poor_profiles,
 )
-from interfere.training.evaluation.scores import LEGEND, Scores, auc, score_table
+from interfere.training.evaluation.scores import Scores, auc, score_table
 from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS_OF_UNSEEN_JOBS, check_published, folds
 from interfere.training.models.catalogue import MODELS, scored_models
 from interfere.training.models.completed import CompletedModel
 from interfere.training.models.feasibility import FeasibilityRows, feasibility_rows, fit_feasibility
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-RUN = ("data", "metric", "facts", "split", "splits_version", "model", "seed")
-PAIR = ("victim", "neighbour", "device_type", "mode")
 BASELINE_NAMES = frozenset(baseline.name for baseline in BASELINES)
 
 
@@ -251,27 +241,6 @@ def folders_by_name(data: Sequence[str], work: Path) -> dict[str, list[Path]]:
     return folders
 
 
-def leaderboards_report(leaderboards: Sequence[Leaderboard]) -> Document:
-    """Return the report of all leaderboards, with the meaning of their columns."""
-    sections = (leaderboard.section() for leaderboard in leaderboards)
-    cited = "; ".join(f"{baseline.name}: {baseline.source}" for baseline in BASELINES if isinstance(baseline, Baseline))
-    notes = (Sentence(f"{LEGEND}.", tone=Tone.NOTE), Sentence(f"Published baselines: {cited}.", tone=Tone.NOTE))
-    return Document("Leaderboards", (*sections, *notes))
-
-
-def leaderboard_documents(leaderboards: Sequence[Leaderboard]) -> list[dict[str, Any]]:
-    """Return one document per table and split, for the largest set of facts. The scores on fewer facts are under
-    `fewer_facts`."""
-    documents: dict[tuple[str, str], dict[str, Any]] = {}
-    for leaderboard in leaderboards:
-        key = leaderboard.data, leaderboard.split
-        if key in documents:
-            documents[key]["fewer_facts"].append(leaderboard.document())
-        else:
-            documents[key] = leaderboard.document() | {"fewer_facts": []}
-    return list(documents.values())
-
-
 def score_published_on_poor_profiles(
     leaderboards: Sequence[Leaderboard], count: int | None, runner: Runner
 ) -> list[tuple[tuple[str, str], str, tuple[PoorProfileScore, ...]]]:
@@ -365,72 +334,3 @@ def out_of_fold_auc(
         feasible.append(tests.feasible[known])
     truth = np.concatenate(feasible)
     return auc(np.concatenate(by_model), truth), auc(np.concatenate(by_memory_sum), truth)
-
-
-# --- tables for pandas ------------------------------------------------------------------------------------------------
-
-
-def score_frame(leaderboards: Sequence[Leaderboard]) -> "pd.DataFrame":
-    """Return one row of scores for each table, fact set, split, model and seed."""
-    import pandas as pd
-
-    sources = {baseline.name: baseline.source for baseline in BASELINES if isinstance(baseline, Baseline)}
-    return pd.DataFrame(
-        [
-            _run_of(board, row.name, seed)
-            | {"is_baseline": row.baseline, "source": sources.get(row.name, "")}
-            | {"is_published": row.name == board.published}
-            | asdict(evaluation.scores)
-            for board in leaderboards
-            for row in board.rows
-            for seed, evaluation in zip(board.seeds, row.evaluations, strict=True)
-        ]
-    )
-
-
-def row_frame(leaderboards: Sequence[Leaderboard]) -> "pd.DataFrame":
-    """Return one row for each prediction: which run and fold, which pair, what was measured and what was predicted."""
-    import pandas as pd
-
-    parts = []
-    for board in leaderboards:
-        pairs = pd.DataFrame([map(str, key) for key in pair_keys(board.dataset)], columns=list(PAIR))
-        truth = np.exp(board.dataset.log_slowdown)
-        for model in board.rows:
-            for seed, tests in zip(board.seeds, model.evaluations, strict=True):
-                part = pairs.iloc[tests.index].reset_index(drop=True)
-                for place, (name, value) in enumerate(_run_of(board, model.name, seed).items()):
-                    part.insert(place, name, value)
-                parts.append(
-                    part.assign(
-                        fold=tests.fold,
-                        hides=[tests.folds[k].hides for k in tests.fold],
-                        row=tests.index,
-                        truth=truth[tests.index],
-                        median=np.exp(tests.predicted_log),
-                        low=np.exp(tests.low),
-                        high=np.exp(tests.high),
-                    )
-                )
-    return pd.concat(parts, ignore_index=True)
-
-
-def _run_of(board: Leaderboard, model: str, seed: int) -> dict[str, Any]:
-    return dict(
-        zip(RUN, (board.data, board.metric, str(board.facts), board.split, board.version, model, seed), strict=True)
-    )
-
-
-def check_writable(files: Sequence[Path]) -> None:
-    """Raise InvalidInputError where a file cannot be written, before the work starts."""
-    for file in files:
-        if file.is_dir() or not file.resolve().parent.is_dir():
-            remedy = "give two files in a folder that exists: --out scores.parquet rows.parquet"
-            raise InvalidInputError("the tables of a run cannot be written there", value=str(file), remedy=remedy)
-
-
-def write_run(leaderboards: Sequence[Leaderboard], scores: Path, rows: Path) -> None:
-    """Write scores and rows, as CSV where the name ends so, else as Parquet."""
-    for path, frame in ((scores, score_frame(leaderboards)), (rows, row_frame(leaderboards))):
-        write = frame.to_csv if path.suffix == ".csv" else frame.to_parquet
-        write_atomically(path, lambda temporary, write=write: write(temporary, index=False))

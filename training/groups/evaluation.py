@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,6 @@ from interfere.training.campaigns import align_campaigns
 from interfere.training.dataset import Dataset, SourceTables, build_dataset, read_source_tables
 from interfere.training.evaluation.candidates import Candidates
 from interfere.training.evaluation.cross_validation import Evaluation, evaluate_models
-from interfere.training.evaluation.leaderboard import Leaderboard
 from interfere.training.groups.fit import (
     CompositionChoice,
     DomainKey,
@@ -41,6 +40,9 @@ from interfere.training.groups.fit import (
     predict_held_out,
     translated_campaigns,
 )
+
+if TYPE_CHECKING:
+    from interfere.training.evaluation.leaderboard import Leaderboard
 
 Floats = NDArray[np.float64]
 NONE_PRESENT: Mapping[DomainKey, GroupComposition] = MappingProxyType({})
@@ -284,7 +286,7 @@ class GroupScores:
 
 
 def evaluate_groups(
-    leaderboards: Sequence[Leaderboard], folders: Mapping[str, Sequence[Path]]
+    leaderboards: Sequence["Leaderboard"], folders: Mapping[str, Sequence[Path]]
 ) -> tuple[GroupScores, ...]:
     """Return the scores of all groups of the tables; `folders` are keyed by the name of their leaderboards.
 

@@ -6,7 +6,7 @@ over unseen pairs is .046 with effects that add up in speed, and .053 with effec
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from interfere.predict.acceptance.score import MAX_SPEED, MIN_SPEED, speed
 from interfere.predict.field.gaussian import additive_effects
 from interfere.training.dataset import Dataset, PairRows
-from interfere.training.models.onnx_graph import matrix_inputs, pair_inputs, serialise_graph
+from interfere.training.models.onnx_graph import MATRIX_INPUTS, PAIR_INPUTS, Graph
 
 Floats = NDArray[np.float64]
 
@@ -40,64 +40,27 @@ class FittedAdditive:
 
     def to_onnx(self) -> bytes:
         """Return the serialised `pair.onnx`: three table lookups, two sums and a logarithm."""
-        import onnx.helper as h
-
-        nodes = [
-            h.make_node("Gather", ["mu", "domain"], ["level"]),
-            *self._gather("own", "victim", "a"),
-            *self._gather("from_neighbour", "neighbour", "b"),
-            h.make_node("Add", ["a", "b"], ["effects"]),
-            *self._as_log("effects", "log_slowdown"),
-        ]
-        return serialise_graph(nodes, pair_inputs(domain=True), {"log_slowdown": ["p"]}, self._constants())
+        graph = Graph(PAIR_INPUTS)
+        return graph.serialised({"log_slowdown": self._log_slowdown(graph, "victim", "neighbour")})
 
     def to_matrix_onnx(self) -> bytes:
         """Return the serialised `matrix.onnx`: the effects of all victims broadcast against those of all neighbours."""
-        import onnx.helper as h
+        graph = Graph(MATRIX_INPUTS)
+        victims, neighbours = graph.as_rows("victim_id"), "neighbour_id"
+        return graph.serialised(
+            {
+                "log_victim": self._log_slowdown(graph, victims, neighbours),
+                "log_neighbour": self._log_slowdown(graph, neighbours, victims),
+            }
+        )
 
-        nodes = [h.make_node("Gather", ["mu", "domain"], ["level"])]
-        for role, ids in (("victim", "victim_id"), ("neighbour", "neighbour_id")):
-            axis = "one" if role == "victim" else "zero"  # victims are rows, neighbours columns
-            for effect in ("own", "from_neighbour"):
-                nodes += self._gather(effect, ids, f"{role}_{effect}_flat")
-                nodes.append(h.make_node("Unsqueeze", [f"{role}_{effect}_flat", axis], [f"{role}_{effect}"]))
-        for side, other in (("victim", "neighbour"), ("neighbour", "victim")):
-            nodes.append(h.make_node("Add", [f"{side}_own", f"{other}_from_neighbour"], [f"{side}_effects"]))
-            nodes += self._as_log(f"{side}_effects", f"log_{side}")
-        constants = {**self._constants(), "zero": np.array([0], dtype=np.int64), "one": np.array([1], dtype=np.int64)}
-        outputs: dict[str, list[Any]] = {"log_victim": ["v", "n"], "log_neighbour": ["v", "n"]}
-        return serialise_graph(nodes, matrix_inputs(domain=True), outputs, constants)
-
-    def _as_log(self, effects: str, output: str) -> list[Any]:
-        """Return the ONNX nodes of -log(clipped sum of the effects and the mean speed), which is the log slowdown."""
-        import onnx.helper as h
-
-        return [
-            h.make_node("Add", [effects, "level"], [f"{output}_speed"]),
-            h.make_node("Clip", [f"{output}_speed", "slowest", "fastest"], [f"{output}_clipped"]),
-            h.make_node("Log", [f"{output}_clipped"], [f"{output}_negative"]),
-            h.make_node("Neg", [f"{output}_negative"], [output]),
-        ]
-
-    def _gather(self, effect: str, ids: str, output: str) -> list[Any]:
-        """Return the ONNX nodes of `effect[domain, ids]`, where the effect table is stored flat."""
-        import onnx.helper as h
-
-        return [
-            h.make_node("Mul", ["domain", "width"], [f"{output}_start"]),
-            h.make_node("Add", [f"{output}_start", ids], [f"{output}_place"]),
-            h.make_node("Gather", [effect, f"{output}_place"], [output]),
-        ]
-
-    def _constants(self) -> dict[str, NDArray[Any]]:
-        return {
-            "own": self.own.astype(np.float32).ravel(),
-            "from_neighbour": self.from_neighbour.astype(np.float32).ravel(),
-            "mu": self.mu.astype(np.float32),
-            "width": np.array([self.own.shape[1]], dtype=np.int64),
-            "slowest": np.array(MIN_SPEED, dtype=np.float32),
-            "fastest": np.array(MAX_SPEED, dtype=np.float32),
-        }
+    def _log_slowdown(self, graph: Graph, victim: str, neighbour: str) -> str:
+        """Add the nodes of the log slowdowns of identities `victim` beside identities `neighbour`."""
+        mu, own, from_neighbour = (each.astype(np.float32) for each in (self.mu, self.own, self.from_neighbour))
+        effects = graph("Add", graph.lookup(own, "domain", victim), graph.lookup(from_neighbour, "domain", neighbour))
+        speeds = graph("Add", effects, graph.lookup(mu, "domain"))
+        slowest, fastest = (np.array(each, dtype=np.float32) for each in (MIN_SPEED, MAX_SPEED))
+        return graph("Neg", graph("Log", graph("Clip", speeds, slowest, fastest)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,14 @@ from interfere.training.dataset import Dataset, PairRows
 from interfere.training.models.gbdt import ABSENT, FittedGbdt, GbdtModel
 from interfere.training.models.gp.model import FittedGp, GpModel
 from interfere.training.models.gp.posterior import gp_weight
-from interfere.training.models.onnx_graph import join_graphs
+from interfere.training.models.onnx_graph import (
+    MATRIX_INPUTS,
+    MATRIX_OUTPUTS,
+    PAIR_INPUTS,
+    Graph,
+    matrix_module_to_onnx,
+    pair_module_to_onnx,
+)
 
 Floats = NDArray[np.float64]
 
@@ -48,40 +55,30 @@ class FittedEnsemble:
 
     def to_onnx(self) -> bytes:
         """Return the serialised `pair.onnx`: both members' graphs on the same inputs, and their weighted sum."""
-        import onnx.helper as h
-
         from interfere.training.models.gp.graph import GpPairGraph
-        from interfere.training.models.onnx_graph import pair_module_to_onnx
 
-        weighted_gp = pair_module_to_onnx(
-            GpPairGraph(self.gp.posterior, weighted=True), self.gp.posterior.pair_columns, ["weighted", "gbdt_weight"]
-        )
-        nodes = [
-            h.make_node("Mul", ["gbdt/log_slowdown", "gp/gbdt_weight"], ["gbdt/weighted"]),
-            h.make_node("Add", ["gp/weighted", "gbdt/weighted"], ["log_slowdown"]),
-        ]
-        return join_graphs({"gp/": weighted_gp, "gbdt/": self.gbdt.to_onnx()}, nodes, {"log_slowdown": ["p"]})
+        posterior, graph = self.gp.posterior, Graph(PAIR_INPUTS)
+        weighted_gp = GpPairGraph(posterior, weighted=True)
+        graph.include("gp/", pair_module_to_onnx(weighted_gp, posterior.pair_columns, ["weighted", "gbdt_weight"]))
+        graph.include("gbdt/", self.gbdt.to_onnx())
+        trees = graph("Mul", "gbdt/log_slowdown", "gp/gbdt_weight")
+        return graph.serialised({"log_slowdown": graph("Add", "gp/weighted", trees)})
 
     def to_matrix_onnx(self) -> bytes:
         """Return the serialised `matrix.onnx`: both members' matrix graphs and their weighted sum per direction."""
-        import onnx.helper as h
-
         from interfere.training.models.gp.graph import GpMatrixGraph
-        from interfere.training.models.onnx_graph import MATRIX_OUTPUTS, matrix_module_to_onnx
 
-        posterior = self.gp.posterior
-        weighted_gp = matrix_module_to_onnx(
-            GpMatrixGraph(posterior, weighted=True),
-            posterior.job_columns,
-            [*(f"weighted_{name}" for name in MATRIX_OUTPUTS), "gbdt_weight"],
+        posterior, graph = self.gp.posterior, Graph(MATRIX_INPUTS)
+        outputs = [*(f"weighted_{name}" for name in MATRIX_OUTPUTS), "gbdt_weight"]
+        weighted_gp = GpMatrixGraph(posterior, weighted=True)
+        graph.include("gp/", matrix_module_to_onnx(weighted_gp, posterior.job_columns, outputs))
+        graph.include("gbdt/", self.gbdt.factors(posterior.job_columns).matrix_graph(ABSENT))
+        return graph.serialised(
+            {
+                name: graph("Add", f"gp/weighted_{name}", graph("Mul", f"gbdt/{name}", "gp/gbdt_weight"))
+                for name in MATRIX_OUTPUTS
+            }
         )
-        trees = self.gbdt.factors(posterior.job_columns).matrix_graph(ABSENT)
-        nodes = []
-        for name in MATRIX_OUTPUTS:
-            nodes.append(h.make_node("Mul", [f"gbdt/{name}", "gp/gbdt_weight"], [f"weighted_{name}"]))
-            nodes.append(h.make_node("Add", [f"gp/weighted_{name}", f"weighted_{name}"], [name]))
-        outputs: dict[str, list[str | int | None]] = {name: ["v", "n"] for name in MATRIX_OUTPUTS}
-        return join_graphs({"gp/": weighted_gp, "gbdt/": trees}, nodes, outputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from interfere.predict.field.gaussian import condition
 from interfere.predict.field.terms import FLAT_VARIANCE, Rows, Term
 from interfere.protocols import PairEncoder
 from interfere.records import PairStatus
-from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.dataset import Dataset, RowColumns, build_dataset
 
 MEMORY_SUM_COLUMN = "memory_device_frac_sum"  # pair column: sum of both peaks ÷ the device's memory
 SHRINKAGE = 1.0  # prior precision of an effect: a single observation moves the log odds by less than 1
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeasibilityRows:
+class FeasibilityRows(RowColumns):
     """Ordered pairs that ran or failed for lack of memory, as a dataset that can be split like the slowdown data."""
 
     dataset: Dataset
@@ -41,10 +41,6 @@ class FeasibilityRows:
         """Return float64[p]: the sum of both peaks ÷ the device's memory; NaN where a peak is unknown."""
         column = self.dataset.pair_columns.index(MEMORY_SUM_COLUMN)
         return self.dataset.rows.pairs[:, column].astype(np.float64)
-
-    def take(self, index: NDArray[np.int64]) -> "FeasibilityRows":
-        """Select rows by an index array."""
-        return FeasibilityRows(dataset=self.dataset.take(index), feasible=self.feasible[index])
 
 
 def feasibility_rows(tables: Sequence[Table], encoder: PairEncoder, *, metric: str) -> FeasibilityRows:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from interfere.training.dataset import Dataset, PairRows
-from interfere.training.models.onnx_graph import matrix_inputs, pair_inputs, serialise_graph
+from interfere.training.models.onnx_graph import MATRIX_INPUTS, PAIR_INPUTS, Graph
 
 ALWAYS = (0, np.float32(np.inf))  # a condition that every job meets: pads leaves with few conditions
 
@@ -43,67 +43,43 @@ class TreeFactors:
 
     def matrix_graph(self, absent: np.float32) -> bytes:
         """Return the serialised `matrix.onnx`; absent features are read as the value `absent`."""
-        import onnx.helper as h
-
-        nodes = [
-            *self._membership("victims", "victim"),
-            *self._membership("victims", "neighbour"),
-            *self._membership("neighbours", "victim"),
-            *self._membership("neighbours", "neighbour"),
-            h.make_node("Transpose", ["victims_as_victim"], ["victim_rows"], perm=[1, 0]),
-            h.make_node("Transpose", ["victims_as_neighbour"], ["neighbour_rows"], perm=[1, 0]),
-            h.make_node("MatMul", ["victim_rows", "neighbours_as_neighbour"], ["log_victim"]),
-            h.make_node("MatMul", ["neighbour_rows", "neighbours_as_victim"], ["log_neighbour"]),
-        ]
-        shape: list[Any] = ["v", "n"]
-        constants: dict[str, NDArray[Any]] = {
-            "absent": np.array(absent),
-            "column": self.column,
-            "threshold": self.threshold[:, None],
-            "value": self.value[:, None],
+        graph = Graph(MATRIX_INPUTS)
+        members = {
+            (jobs, role): self._members(graph, literals, role)
+            for jobs in ("victims", "neighbours")
+            for literals in [self._literals(graph, jobs, absent)]
+            for role in ("victim", "neighbour")
         }
-        for role in ("victim", "neighbour"):
-            literals: NDArray[np.int32] = getattr(self, role)
-            constants |= {f"{role}_literals_{d}": row.astype(np.uint16) for d, row in enumerate(literals)}
-        return serialise_graph(nodes, matrix_inputs(), {"log_victim": shape, "log_neighbour": shape}, constants)
 
-    def _membership(self, jobs: str, role: str) -> list[Any]:
-        """Return ONNX nodes of float32[K, n]: 1 where a job meets a leaf's conditions for its role, else 0.
+        def product(role: str, other_role: str) -> str:
+            rows = graph("Transpose", members["victims", role], perm=[1, 0])
+            return graph("MatMul", rows, members["neighbours", other_role])
+
+        return graph.serialised(
+            {"log_victim": product("victim", "neighbour"), "log_neighbour": product("neighbour", "victim")}
+        )
+
+    def _members(self, graph: Graph, literals: str, role: str) -> str:
+        """Add the nodes of float32[K, n]: 1 where a job meets a leaf's conditions for its role, else 0.
 
         For the role of the victim, the values are multiplied by the leaf values.
         """
         import onnx
-        import onnx.helper as h
 
-        name, depth = f"{jobs}_as_{role}", len(getattr(self, role))
-        nodes = [] if role == "neighbour" else self._literals(jobs)
-        for d in range(depth):
-            literals = f"{name}_literals_{d}"  # stored in two bytes each
-            nodes.append(h.make_node("Cast", [f"{role}_literals_{d}"], [literals], to=onnx.TensorProto.INT32))
-            nodes.append(h.make_node("Gather", [f"{jobs}_literals", literals], [f"{name}_{d}"], axis=0))
-            if d:
-                nodes.append(h.make_node("And", [f"{name}_met_{d - 1}", f"{name}_{d}"], [f"{name}_met_{d}"]))
-            else:
-                nodes.append(h.make_node("Identity", [f"{name}_0"], [f"{name}_met_0"]))
-        met = f"{name}_met_{depth - 1}"
-        if role == "neighbour":
-            return [*nodes, h.make_node("Cast", [met], [name], to=onnx.TensorProto.FLOAT)]
-        nodes.append(h.make_node("Cast", [met], [f"{name}_met"], to=onnx.TensorProto.FLOAT))
-        return [*nodes, h.make_node("Mul", [f"{name}_met", "value"], [name])]
+        met = ""
+        for conditions in getattr(self, role):
+            index = graph("Cast", conditions.astype(np.uint16), to=onnx.TensorProto.INT32)  # stored in two bytes each
+            holds = graph("Gather", literals, index, axis=0)
+            met = graph("And", met, holds) if met else holds
+        inside = graph("Cast", met, to=onnx.TensorProto.FLOAT)
+        return graph("Mul", inside, self.value[:, None]) if role == "victim" else inside
 
-    def _literals(self, jobs: str) -> list[Any]:
-        """Return ONNX nodes of bool[2S, n]: the value of every split and its negation for each job."""
-        import onnx.helper as h
-
-        return [
-            h.make_node("IsNaN", [jobs], [f"{jobs}_missing"]),
-            h.make_node("Where", [f"{jobs}_missing", "absent", jobs], [f"{jobs}_filled"]),
-            h.make_node("Transpose", [f"{jobs}_filled"], [f"{jobs}_columns"], perm=[1, 0]),
-            h.make_node("Gather", [f"{jobs}_columns", "column"], [f"{jobs}_of_splits"], axis=0),
-            h.make_node("LessOrEqual", [f"{jobs}_of_splits", "threshold"], [f"{jobs}_below"]),
-            h.make_node("Not", [f"{jobs}_below"], [f"{jobs}_above"]),
-            h.make_node("Concat", [f"{jobs}_below", f"{jobs}_above"], [f"{jobs}_literals"], axis=0),
-        ]
+    def _literals(self, graph: Graph, jobs: str, absent: np.float32) -> str:
+        """Add the nodes of bool[2S, n]: the value of every split and its negation for each job."""
+        filled = graph("Where", graph("IsNaN", jobs), np.array(absent), jobs)
+        of_splits = graph("Gather", graph("Transpose", filled, perm=[1, 0]), self.column, axis=0)
+        below = graph("LessOrEqual", of_splits, self.threshold[:, None])
+        return graph("Concat", below, graph("Not", below), axis=0)
 
 
 def factorise(booster: Any, job_columns: int) -> TreeFactors:
@@ -213,30 +189,20 @@ class FittedGbdt:
 
     def to_onnx(self) -> bytes:
         """Return the serialised `pair.onnx`: replace absent features, sum the trees, flatten."""
-        import onnx.helper as h
         from onnxmltools.convert import convert_lightgbm
         from onnxmltools.convert.common.data_types import FloatTensorType
 
         text = round_thresholds(self.model_text) if self.round_on_export else self.model_text
+        graph = Graph(PAIR_INPUTS)
+        first, end, axis, flat = (np.array([value], dtype=np.int64) for value in (0, self.columns, 1, -1))
+        read = graph("Slice", "pairs", first, end, axis)
+        filled = graph("Where", graph("IsNaN", read), np.array(ABSENT), read)
         trees = convert_lightgbm(
-            _booster(text), initial_types=[("filled", FloatTensorType([None, self.columns]))], zipmap=False
+            _booster(text), initial_types=[(filled, FloatTensorType([None, self.columns]))], zipmap=False
         ).graph
-        nodes = [
-            h.make_node("Slice", ["pairs", "first", "end", "axis"], ["read"]),
-            h.make_node("IsNaN", ["read"], ["missing"]),
-            h.make_node("Where", ["missing", "absent", "read"], ["filled"]),
-            *trees.node,
-            h.make_node("Reshape", [trees.output[0].name, "flat"], ["log_slowdown"]),
-        ]
         assert not trees.initializer, "a regression ensemble keeps its trees in attributes"
-        constants: dict[str, NDArray[Any]] = {
-            "absent": np.array(ABSENT),
-            **{
-                name: np.array([value], dtype=np.int64)
-                for name, value in {"first": 0, "end": self.columns, "axis": 1, "flat": -1}.items()
-            },
-        }
-        return serialise_graph(nodes, pair_inputs(), {"log_slowdown": ["p"]}, constants)
+        graph.add_nodes(trees.node)
+        return graph.serialised({"log_slowdown": graph("Reshape", trees.output[0].name, flat)})
 
     def factors(self, job_columns: int) -> TreeFactors:
         """Return each leaf as a box of victims times a box of neighbours, for trees over columns of single jobs."""

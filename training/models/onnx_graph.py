@@ -3,7 +3,7 @@
 import io
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,96 +16,111 @@ OPSET = 18  # oldest that torch exports; onnxruntime ≥ 1.22 runs it
 ML_OPSET = 3  # TreeEnsembleRegressor as the LightGBM converter writes it
 IR_VERSION = 10  # what onnxruntime 1.22 reads at most
 
-Shape = Sequence[str | int | None]
+Inputs = Mapping[str, tuple[type[np.generic], Sequence[str | int]]]
+"""Name → type and shape."""
+PAIR_INPUTS: Inputs = {
+    "pairs": (np.float32, ("p", "f")),
+    "victim": (np.int64, ("p",)),
+    "neighbour": (np.int64, ("p",)),
+    "domain": (np.int64, ("p",)),
+}
+MATRIX_INPUTS: Inputs = {  # all pairs of a matrix have one domain
+    "victims": (np.float32, ("v", "F")),
+    "victim_id": (np.int64, ("v",)),
+    "neighbours": (np.float32, ("n", "F")),
+    "neighbour_id": (np.int64, ("n",)),
+    "domain": (np.int64, (1,)),
+}
 
 
-def pair_inputs(*, domain: bool = False) -> dict[str, tuple[type[np.generic], Shape]]:
-    """Return names, types and shapes of the inputs of `pair.onnx`; `domain` adds the input of per-domain terms."""
-    return {
-        "pairs": (np.float32, ["p", "f"]),
-        "victim": (np.int64, ["p"]),
-        "neighbour": (np.int64, ["p"]),
-        **({"domain": (np.int64, ["p"])} if domain else {}),
-    }
+class Graph:
+    """An ONNX graph under construction, with the inputs of `pair.onnx` or `matrix.onnx`.
 
-
-def matrix_inputs(*, domain: bool = False) -> dict[str, tuple[type[np.generic], Shape]]:
-    """Return names, types and shapes of the inputs of `matrix.onnx`, where all pairs have one domain."""
-    return {
-        "victims": (np.float32, ["v", "F"]),
-        "victim_id": (np.int64, ["v"]),
-        "neighbours": (np.float32, ["n", "F"]),
-        "neighbour_id": (np.int64, ["n"]),
-        **({"domain": (np.int64, [1])} if domain else {}),
-    }
-
-
-def serialise_graph(
-    nodes: Sequence[Any],
-    inputs: Mapping[str, tuple[type[np.generic], Shape]],
-    outputs: Mapping[str, Shape],
-    constants: Mapping[str, NDArray[Any]],
-) -> bytes:
-    """Return these nodes as a serialised, checked ONNX model with float32 outputs."""
-    import onnx
-    import onnx.helper as h
-    from onnx import numpy_helper
-
-    graph = h.make_graph(
-        list(nodes),
-        "interfere",
-        [
-            h.make_tensor_value_info(name, h.np_dtype_to_tensor_dtype(np.dtype(dtype)), list(shape))
-            for name, (dtype, shape) in inputs.items()
-        ],
-        [h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, list(shape)) for name, shape in outputs.items()],
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
-    )
-    opsets = [h.make_opsetid("", OPSET), h.make_opsetid("ai.onnx.ml", ML_OPSET)]
-    model = h.make_model(graph, opset_imports=opsets, producer_name="interfere", ir_version=IR_VERSION)
-    onnx.checker.check_model(model)
-    return bytes(model.SerializeToString())
-
-
-def join_graphs(
-    graphs: Mapping[str, bytes],
-    nodes: Sequence[Any],
-    outputs: Mapping[str, Shape],
-    *,
-    constants: Mapping[str, NDArray[Any]] | None = None,
-    inputs: Mapping[str, tuple[type[np.generic], Shape]] | None = None,
-) -> bytes:
-    """Return one ONNX model of several graphs on shared inputs, followed by `nodes` that combine their outputs.
-
-    `graphs` maps a prefix to a graph; the prefix is added to all names of the graph except inputs. `inputs` are further
-    inputs that `nodes` read and the graphs may lack.
+    A call adds a node, and returns the name of its output. Operands are such names, names of inputs, or arrays, which
+    become constants.
     """
-    import onnx
-    import onnx.helper as h
-    from onnx import compose, numpy_helper
 
-    models = [
-        compose.add_prefix(onnx.load_from_string(graph), prefix, rename_inputs=False)
-        for prefix, graph in graphs.items()
-    ]
-    found = {value.name: value for model in models for value in model.graph.input}
-    for name, (dtype, shape) in (inputs or {}).items():
-        found.setdefault(name, h.make_tensor_value_info(name, h.np_dtype_to_tensor_dtype(np.dtype(dtype)), list(shape)))
-    opsets = {opset.domain: opset for model in models for opset in model.opset_import}
-    assert all(opset.version == opsets[opset.domain].version for model in models for opset in model.opset_import)
-    graph = h.make_graph(
-        [*(node for model in models for node in model.graph.node), *nodes],
-        "interfere",
-        list(found.values()),
-        [h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, list(shape)) for name, shape in outputs.items()],
-        [
-            *(constant for model in models for constant in model.graph.initializer),
-            *(numpy_helper.from_array(value, name) for name, value in (constants or {}).items()),
-        ],
-    )
-    model = h.make_model(graph, opset_imports=list(opsets.values()), producer_name="interfere", ir_version=IR_VERSION)
-    onnx.checker.check_model(model)
-    return bytes(model.SerializeToString())
+    def __init__(self, inputs: Inputs) -> None:
+        """Start a graph without nodes. Of the inputs, `domain` is left out where no node reads it."""
+        import onnx.helper as h
+
+        self._inputs = {
+            name: h.make_tensor_value_info(name, h.np_dtype_to_tensor_dtype(np.dtype(dtype)), list(shape))
+            for name, (dtype, shape) in inputs.items()
+        }
+        self._output_shape = ["p"] if inputs is PAIR_INPUTS else ["v", "n"]
+        self._opsets = {"": OPSET, "ai.onnx.ml": ML_OPSET}
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+        self._constant_names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+
+    def __call__(self, operator: str, *operands: str | NDArray[Any], **attributes: Any) -> str:
+        """Add a node of this operator."""
+        import onnx.helper as h
+
+        output = f"{operator}_{len(self._nodes)}"
+        names = [each if isinstance(each, str) else self._constant(each) for each in operands]
+        self._nodes.append(h.make_node(operator, names, [output], **attributes))
+        return output
+
+    def lookup(self, table: NDArray[Any], *indices: str) -> str:
+        """Add the nodes of `table[indices]`; the indices broadcast."""
+        place = indices[0]
+        for width, index in zip(table.shape[1:], indices[1:], strict=True):
+            place = self("Add", self("Mul", place, np.array([width], dtype=np.int64)), index)
+        return self("Gather", np.ascontiguousarray(table).reshape(-1), place)
+
+    def as_rows(self, values: str) -> str:
+        """Add a node that makes values [v] a column [v, 1], so that they vary along the rows of a matrix."""
+        return self("Unsqueeze", values, np.array([1], dtype=np.int64))
+
+    def add_nodes(self, nodes: Iterable[Any]) -> None:
+        """Add nodes that another program made."""
+        self._nodes.extend(nodes)
+
+    def include(self, prefix: str, graph: bytes) -> None:
+        """Add all of another graph. Its inputs keep their names; the prefix is put before all other names."""
+        import onnx
+        from onnx import compose
+
+        model = compose.add_prefix(onnx.load_from_string(graph), prefix, rename_inputs=False)
+        assert all(self._opsets.setdefault(each.domain, each.version) == each.version for each in model.opset_import)
+        self._inputs |= {value.name: value for value in model.graph.input if value.name not in self._inputs}
+        self._nodes.extend(model.graph.node)
+        self._constants.extend(model.graph.initializer)
+
+    def serialised(self, outputs: Mapping[str, str]) -> bytes:
+        """Return the checked ONNX model. `outputs`: name of each float32 output → name of the node's output."""
+        import onnx
+        import onnx.helper as h
+
+        read = {name for node in self._nodes for name in node.input}
+        renamed = {value: name for name, value in outputs.items()}
+        for node in self._nodes:
+            node.input[:] = [renamed.get(name, name) for name in node.input]
+            node.output[:] = [renamed.get(name, name) for name in node.output]
+        graph = h.make_graph(
+            self._nodes,
+            "interfere",
+            [value for name, value in self._inputs.items() if name != "domain" or name in read],
+            [h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, self._output_shape) for name in outputs],
+            self._constants,
+        )
+        opsets = [h.make_opsetid(domain, number) for domain, number in self._opsets.items()]
+        model = h.make_model(graph, opset_imports=opsets, producer_name="interfere", ir_version=IR_VERSION)
+        onnx.checker.check_model(model)
+        return bytes(model.SerializeToString())
+
+    def _constant(self, value: NDArray[Any]) -> str:
+        """Return the name of a constant; equal arrays are one constant."""
+        from onnx import numpy_helper
+
+        array = np.asarray(value)
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._constant_names:
+            self._constant_names[key] = f"constant_{len(self._constant_names)}"
+            self._constants.append(numpy_helper.from_array(array, self._constant_names[key]))
+        return self._constant_names[key]
 
 
 def share_equal_constants(graph: bytes) -> bytes:

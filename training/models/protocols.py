@@ -5,7 +5,7 @@ Law 2: equal dataset and seed give equal predictions.
 Law 3: an identity that is in no training row is treated exactly as the unknown one (0).
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,30 @@ class FittedPredictor(Protocol):
 
     def predict(self, rows: PairRows) -> NDArray[np.float64]:
         """Return predicted log slowdowns, float64[p]."""
+
+
+@runtime_checkable
+class NoveltyModel(Protocol):
+    """A fitted model that tells how far a pair is from the jobs of training."""
+
+    def novelty(self, rows: PairRows) -> NDArray[np.float64]:
+        """Return how far each pair is from the jobs of training, float64[p] in [0, 1]."""
+
+
+@runtime_checkable
+class IntervalModel(Protocol):
+    """A fitted model that may have intervals of its own."""
+
+    def interval(self, rows: PairRows, levels: tuple[float, float]) -> NDArray[np.float64] | None:
+        """Return the log slowdowns at two levels, float64[p, 2]; None for a model without intervals."""
+
+
+@runtime_checkable
+class PartialModel(Protocol):
+    """A fitted model that predicts a mean for rows whose inputs it lacks."""
+
+    def has_inputs(self, rows: PairRows) -> NDArray[np.bool_]:
+        """Return bool[p]: whether the model itself predicts the row."""
 
 
 class ScoredModel(Protocol):
@@ -50,12 +74,8 @@ class FittedMatrixModel(FittedModel, Protocol):
         int64[n] → log_victim float32[v, n] (victim i beside neighbour j), log_neighbour float32[v, n] (j beside i)."""
 
 
-class ModelSettings(Protocol):
-    """Frozen settings of a model."""
-
-    @property
-    def name(self) -> str:
-        """Return a name unique among the compared models; `interfere.training.models.catalogue` has those that ship."""
+class ModelSettings(ScoredModel, Protocol):
+    """Frozen settings of a model that can be published."""
 
     def fit(self, dataset: Dataset, seed: int) -> FittedModel:
         """Fit the model on all rows of `dataset`; equal seeds give equal models."""

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from interfere.devices import CPU_CORE
 from interfere.predict.manifest import MatrixLimit
@@ -15,6 +16,7 @@ from interfere.training.groups.evaluation import DomainComposition
 from interfere.training.publishing.goldens import stated_range
 from interfere.training.tuning import SUFFIX
 
+SCORES = "Scores on rows never fitted"  # title of a section
 DESCRIPTIONS = {
     "mean": "one number for all pairs",
     "additive": "a sum of the victim's and the neighbour's effect on speed, ridge regression",
@@ -80,7 +82,7 @@ def model_card(
             Sentence(_matrix_text(matrix_limit)),
             *_trial_note(dataset),
             Section("Learned from", _sources(dataset, trained_on)),
-            Section("Scores on rows never fitted", _scores(candidates)),
+            Section(SCORES, _scores(candidates)),
             *_groups_section(compositions),
             *_beliefs_section(beliefs),
             Section("Intended use", (Items(INTENDED_USES),)),
@@ -90,6 +92,12 @@ def model_card(
             *((Section("Notices", (Sentence(notice.strip()),)),) if notice.strip() else ()),
         ),
     )
+
+
+def card_head(card: Document) -> Document:
+    """Return what a card says before its scores."""
+    before = takewhile(lambda part: not (isinstance(part, Section) and part.title == SCORES), card.parts)
+    return replace(card, parts=tuple(before))
 
 
 def _description(model: str) -> str:

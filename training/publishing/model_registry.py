@@ -16,12 +16,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from interfere.client import PolicyClient
 from interfere.errors import InterfereError, NotFoundError, UnavailableError, UnfitError
 from interfere.predict.manifest import published_version, read_manifest
-from interfere.training.evaluation.drift import DriftReport
 from interfere.training.evaluation.gate import Verdict
 from interfere.training.publishing.publication import Publication, replace_folder
 from interfere.training.publishing.tracking import DATABASE, MODEL, Run, mlflow_connection
@@ -32,6 +31,9 @@ from interfere.training.publishing.training_record import (
     log_registered_model,
     metrics_of,
 )
+
+if TYPE_CHECKING:
+    from interfere.training.evaluation.drift import DriftReport
 
 DESCRIPTION = """Slowdown of a job (victim) beside another (neighbour) on one device, with a 90 % interval.
 
@@ -153,7 +155,7 @@ def _make_champion(client: Any, version: str, run_id: str) -> None:
         client.update_registered_model(MODEL, f"{DESCRIPTION}\n\nChampion, version {version}: {figures}")
 
 
-def log_drift(work: Path, drift: DriftReport, tracking: str | None = None) -> int | None:
+def log_drift(work: Path, drift: "DriftReport", tracking: str | None = None) -> int | None:
     """Log how far new observations are from what was expected to the champion's version, and return its number.
 
     The newest summary is its tag `drift`; the numbers become metrics of its run, one step each time. None without a

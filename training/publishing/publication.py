@@ -55,6 +55,7 @@ from interfere.predict.online import prior
 from interfere.predict.onnx import load_model
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
+from interfere.reports.document import Document
 from interfere.reports.text_forms import front_matter, markdown
 from interfere.strict_json import json_value
 from interfere.training.beliefs import BeliefComparison
@@ -210,7 +211,8 @@ class Publication:
     pair_graph: bytes
     matrix_graph: bytes | None  # None for a model that does not factorise over jobs
     worst_parity: float  # log slowdown: largest difference of either graph from its model
-    card: str
+    card: Document
+    card_metadata: Mapping[str, Any]
     encoded_workloads: Sequence[NDArray[np.float32]]  # by domain: float32[N, F], completed; NaN without a profile
     trained_on: Sequence[TrainingTable]
     residual_prior: bytes  # the file with the prior of the online correction
@@ -219,6 +221,11 @@ class Publication:
     goldens: Sequence[Golden]  # requests with the answers of the fitted model
     slowdown_range: SlowdownRange  # in which their medians lie
     latencies: Mapping[str, "Publication"] = field(default_factory=dict)  # by metric: of latencies of services
+
+    @property
+    def card_text(self) -> str:
+        """Return the card as Markdown, its metadata first."""
+        return front_matter(self.card_metadata) + markdown(self.card)
 
 
 NO_LATENCIES: Mapping[str, Publication] = MappingProxyType({})
@@ -252,7 +259,7 @@ def build_publication(
     # 2. Encode the known workloads.
     encoded = [encoded_workloads(dataset, d, source.tables, encoder, completion) for d in range(len(dataset.domains))]
     # 3. Fit the prior of the online correction to the champion's out-of-fold errors.
-    errors = {e.split: out_of_fold_errors(dataset, e, seed) for e in candidates.champion_evaluations}
+    errors = {each.split: out_of_fold_errors(dataset, each) for each in candidates.champion_evaluations}
     residual_prior = fit_residual_prior(dataset, errors["job"], errors["pair"], errors.get("family"))
     # 4. Gather what is fitted beside the champion; it answers the golden requests.
     fitted = FittedParts(
@@ -283,7 +290,6 @@ def build_publication(
         beliefs=[each.text(candidates.champion) for each in comparisons],
     )
     scores, tables = scores_document(candidates.scores), [table.name for table in source.tables]
-    metadata = model_metadata(candidates.champion, tables, scores)
     return Publication(
         candidates=candidates,
         source=source,
@@ -291,7 +297,8 @@ def build_publication(
         pair_graph=pair.content,
         matrix_graph=matrix.content if matrix else None,
         worst_parity=worst_parity,
-        card=front_matter(metadata) + markdown(document),
+        card=document,
+        card_metadata=model_metadata(candidates.champion, tables, scores),
         encoded_workloads=tuple(encoded),
         trained_on=trained_on,
         residual_prior=residual_prior_file(residual_prior),
@@ -335,7 +342,7 @@ def _folder_content(publication: Publication) -> dict[str, bytes]:
         **({MATRIX_GRAPH: publication.matrix_graph} if publication.matrix_graph else {}),
         "arrays.npz": _arrays(publication),
         PROFILES_FILE: profiles_content(_profiles_by_job(publication.source.tables)),
-        "card.md": publication.card.encode(),
+        "card.md": publication.card_text.encode(),
         prior.PRIOR_FILE: publication.residual_prior,
         GOLDENS_FILE: goldens_content(publication.goldens, publication.slowdown_range),
     }

@@ -24,9 +24,8 @@ from interfere.predict.online.prior import (
     default_prior,
     prior_arrays,
 )
-from interfere.training.dataset import Z95, Dataset
-from interfere.training.evaluation.cross_validation import Evaluation
-from interfere.training.evaluation.splits import folds
+from interfere.training.dataset import Z95, Dataset, RowColumns
+from interfere.training.evaluation.cross_validation import Evaluation, unseen_sides
 
 # Components of a signature. Own-speed MAE after 8 pairs on Gavel: .029 with none, .0275 with 3, 5 or 8; Lucid .040.
 COMPONENTS = 5
@@ -38,7 +37,7 @@ RandomEffectGroup = tuple[Floats, Floats, Floats]  # Φ float64[k, d], e float64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutOfFoldErrors:
+class OutOfFoldErrors(RowColumns):
     """Out-of-fold errors of one model on one split. `t` tests; identities as in the dataset's rows."""
 
     log_predicted: Floats  # float64[t]
@@ -46,26 +45,20 @@ class OutOfFoldErrors:
     victim: NDArray[np.int64]
     neighbour: NDArray[np.int64]
     domain: NDArray[np.int64]
-    new_victim: NDArray[np.bool_]  # bool[t]: the victim is in no training row
+    new_victim: NDArray[np.bool_]  # bool[t]: the victim is in no training row of the test's fold
     new_neighbour: NDArray[np.bool_]
 
 
-def out_of_fold_errors(dataset: Dataset, evaluation: Evaluation, seed: int) -> OutOfFoldErrors:
-    """Return the errors of an evaluated model; in the `job` and `family` splits they tell which job was unseen."""
+def out_of_fold_errors(dataset: Dataset, evaluation: Evaluation) -> OutOfFoldErrors:
+    """Return the errors of an evaluated model, and which jobs the folds that it was evaluated on had not seen."""
     index = evaluation.index
-    victim, neighbour = dataset.rows.victim[index], dataset.rows.neighbour[index]
-    new_victim, new_neighbour = np.zeros(len(index), dtype=bool), np.zeros(len(index), dtype=bool)
-    if evaluation.split in ("job", "family"):
-        for k, fold in enumerate(folds(dataset, evaluation.split, seed)):
-            seen = np.concatenate([dataset.rows.victim[fold.train], dataset.rows.neighbour[fold.train]])
-            in_fold = evaluation.fold == k
-            new_victim[in_fold] = ~np.isin(victim[in_fold], seen)
-            new_neighbour[in_fold] = ~np.isin(neighbour[in_fold], seen)
+    unseen = [unseen_sides(dataset, fold) for fold in evaluation.parts]
+    new_victim, new_neighbour = (np.concatenate(side) for side in zip(*unseen, strict=True))
     return OutOfFoldErrors(
         log_predicted=evaluation.predicted_log,
         error=evaluation.residual(dataset),
-        victim=victim,
-        neighbour=neighbour,
+        victim=dataset.rows.victim[index],
+        neighbour=dataset.rows.neighbour[index],
         domain=dataset.domain[index],
         new_victim=new_victim,
         new_neighbour=new_neighbour,

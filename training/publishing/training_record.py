@@ -15,7 +15,7 @@ import numpy as np
 
 from interfere.installation import DISTRIBUTION
 from interfere.reports.document import Document, Part
-from interfere.reports.text_forms import markdown_table, without_front_matter
+from interfere.reports.text_forms import markdown, markdown_table
 from interfere.strict_json import json_value
 from interfere.training.campaigns import CampaignRelation
 from interfere.training.dataset import Dataset
@@ -33,6 +33,7 @@ from interfere.training.evaluation.gate import Verdict
 from interfere.training.evaluation.scores import card_tables
 from interfere.training.models.completed import exported_form, settings_of
 from interfere.training.models.protocols import FittedModel
+from interfere.training.publishing.model_card import card_head
 from interfere.training.publishing.publication import Publication
 from interfere.training.publishing.tracking import HEADLINE, Run, library_versions
 
@@ -51,8 +52,7 @@ def description(publication: Publication) -> str:
     """Return the head of the model card with the headline metrics below its title, in Markdown."""
     candidates = publication.candidates
     figures = headline(metrics_of(candidates.scores, candidates.champion))
-    head = without_front_matter(publication.card).partition("\n## Scores")[0]
-    title, _, rest = head.strip().partition("\n")
+    title, _, rest = markdown(card_head(publication.card)).strip().partition("\n")
     return f"{title}\n\n{figures}\n{rest}"
 
 
@@ -138,7 +138,7 @@ def log_training(run: Run, candidates: Candidates, publication: Publication, ver
     run.log_text("comparison.md", "\n\n".join(map(markdown_table, card_tables(candidates.scores))))
     run.log_table("folds.json", folds_table(candidates.evaluations))
     run.log_table("predictions.json", prediction_columns(dataset, candidates.champion_evaluations))
-    run.log_text("card.md", publication.card)
+    run.log_text("card.md", publication.card_text)
     run.log_text("environment.txt", library_versions())
     run.log_text("verdict.json", json.dumps(json_value(asdict(verdict)), indent=1) + "\n")
     figures: list[Part] = [

@@ -11,7 +11,7 @@ from interfere.features.pair import FeatureEncoder
 from interfere.training.dataset import Dataset, PairRows, build_dataset
 from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.models.catalogue import select_models
-from interfere.training.models.onnx_graph import pair_inputs, serialise_graph
+from interfere.training.models.onnx_graph import PAIR_INPUTS, Graph
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,8 @@ class FittedVictimMean:
 
     def to_onnx(self) -> bytes:
         """`pair.onnx`: one lookup."""
-        import onnx.helper
-
-        lookup = onnx.helper.make_node("Gather", ["mean_log", "victim"], ["log_slowdown"])
-        constants = {"mean_log": self.mean_log.astype(np.float32)}
-        return serialise_graph([lookup], pair_inputs(), {"log_slowdown": ["p"]}, constants)
+        graph = Graph(PAIR_INPUTS)
+        return graph.serialised({"log_slowdown": graph.lookup(self.mean_log.astype(np.float32), "victim")})
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from interfere.predict.residual import OnlineModel
 from interfere.records import PairBatch, Prediction, Progress
 from interfere.training.dataset import Dataset
 from interfere.training.evaluation.cross_validation import Evaluation, cross_fold_interval
-from interfere.training.evaluation.splits import folds
 from interfere.training.publishing.residual_prior import OutOfFoldErrors, fit_residual_prior, out_of_fold_errors
 from tests.tables import TablePredictor, profile
 
@@ -170,9 +169,9 @@ class Simple(Corrector):
 SIMPLE = ("no update", "pair memory", "EMA", "unshrunk mean")
 
 
-def streams(dataset: Dataset, evaluation: Evaluation, *, seed: int, orders: int) -> Iterator[tuple[Stream, int]]:
+def streams(dataset: Dataset, evaluation: Evaluation, *, orders: int) -> Iterator[tuple[Stream, int]]:
     """(stream, domain) of all new jobs that have more than `LAST` partners, in `orders` random orders."""
-    errors = out_of_fold_errors(dataset, evaluation, seed)
+    errors = out_of_fold_errors(dataset, evaluation)
     names = dataset.workloads
     low, high = cross_fold_interval(
         dataset,
@@ -211,11 +210,11 @@ def streams(dataset: Dataset, evaluation: Evaluation, *, seed: int, orders: int)
                     yield replace(made, partners=tuple(rng.permutation(partners).tolist())), domain
 
 
-def priors(dataset: Dataset, unseen: Evaluation, seen: Evaluation, *, seed: int) -> dict[int, ResidualPrior]:
+def priors(dataset: Dataset, unseen: Evaluation, seen: Evaluation) -> dict[int, ResidualPrior]:
     """By fold: fitted without any row of the fold's new jobs."""
-    errors, known = out_of_fold_errors(dataset, unseen, seed), out_of_fold_errors(dataset, seen, seed)
+    errors, known = out_of_fold_errors(dataset, unseen), out_of_fold_errors(dataset, seen)
     found = {}
-    for fold, part in enumerate(folds(dataset, "job", seed)):
+    for fold, part in enumerate(unseen.parts):
         new = np.setdiff1d(
             np.unique(np.concatenate([dataset.rows.victim, dataset.rows.neighbour])),
             np.concatenate([dataset.rows.victim[part.train], dataset.rows.neighbour[part.train]]),
@@ -225,8 +224,7 @@ def priors(dataset: Dataset, unseen: Evaluation, seen: Evaluation, *, seed: int)
 
 
 def without_jobs(errors: OutOfFoldErrors, jobs: np.ndarray) -> OutOfFoldErrors:
-    kept = ~(np.isin(errors.victim, jobs) | np.isin(errors.neighbour, jobs))
-    return OutOfFoldErrors(**{name: getattr(errors, name)[kept] for name in OutOfFoldErrors.__dataclass_fields__})
+    return errors.take(~(np.isin(errors.victim, jobs) | np.isin(errors.neighbour, jobs)))
 
 
 def curve(all_streams: Sequence[tuple[Stream, int]], make: Callable[[Stream, int], Corrector]) -> Curve:

@@ -13,15 +13,9 @@ from interfere.reports.html_page import html_page
 from interfere.training.dataset import Dataset, build_dataset, hold_out
 from interfere.training.evaluation.cross_validation import Evaluation, evaluate_models
 from interfere.training.evaluation.fewer_facts import FactSet
-from interfere.training.evaluation.figures import (
-    error_by_job,
-    leaderboard_figure,
-    make_figure_folder,
-    predicted_vs_measured,
-    slowdown_map,
-    write_leaderboard_pages,
-)
+from interfere.training.evaluation.figures import error_by_job, predicted_vs_measured, slowdown_map
 from interfere.training.evaluation.leaderboard import evaluate_tables
+from interfere.training.evaluation.runs import leaderboard_figure, make_figure_folder, write_leaderboard_pages
 from interfere.training.models.catalogue import select_models
 from tests.reports.html_tree import Tree
 from tests.training.worlds import additive, world

@@ -17,12 +17,8 @@ from interfere.study.engine import Runner
 from interfere.time_left import read_time_left
 from interfere.training.baselines import BASELINES
 from interfere.training.evaluation.fewer_facts import FactSet
-from interfere.training.evaluation.leaderboard import (
-    evaluate_tables,
-    leaderboard_documents,
-    leaderboards_report,
-    mean_scores,
-)
+from interfere.training.evaluation.leaderboard import evaluate_tables, mean_scores
+from interfere.training.evaluation.runs import leaderboard_documents, leaderboards_report
 from interfere.training.evaluation.splits import folds
 from interfere.training.models.catalogue import select_models
 from tests.training.selection import select_on_training_rows

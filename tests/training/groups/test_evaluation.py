@@ -143,7 +143,7 @@ def test_a_table_with_groups_publishes_how_they_are_composed(tmp_path: Path) -> 
     assert [score.size for score in fitted.scores] == [3, 4, 0]
     assert all(score.mae < score.mae_product for score in fitted.scores)
     assert 0.8 <= fitted.scores[-1].coverage <= 0.98
-    assert "## Groups of three and more" in publication.card
+    assert "## Groups of three and more" in publication.card_text
 
 
 def test_the_refit_replaces_the_champions_composition_only_where_it_errs_less(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_without_groups_the_champions_composition_stays(tmp_path: Path) -> None:
     publication = published(tmp_path, replace(table(noise=0.02), groups=()), present={DOMAIN: TRUTH})
     assert [each.composition for each in publication.compositions] == [TRUTH]
     assert load_model(tmp_path / "model", FeatureEncoder()).composition(*DOMAIN) == TRUTH
-    assert "kept as it was" in publication.card
+    assert "kept as it was" in publication.card_text
 
 
 def test_groups_of_a_table_beside_teach_without_its_pairs(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_groups_of_a_table_beside_teach_without_its_pairs(tmp_path: Path) -> Non
     told = served.composition(*DOMAIN)
     assert (told.growth, told.saturation) == pytest.approx((TRUTH.growth, TRUTH.saturation), abs=0.15)
     assert (told.errors, told.pair_scale) == (DEFAULT_COMPOSITION.errors, DEFAULT_COMPOSITION.pair_scale)
-    assert "of table `other-machine`, whose pairs the model has not learned" in publication.card
+    assert "of table `other-machine`, whose pairs the model has not learned" in publication.card_text
     assert [each.table for each in publication.trained_on] == ["made"]
     # Groups of the training's own tables go before those beside.
     (tmp_path / "own").mkdir()
@@ -246,5 +246,5 @@ def test_too_few_groups_keep_the_default_composition(tmp_path: Path) -> None:
 def test_without_groups_nothing_is_said_of_them(tmp_path: Path) -> None:
     publication = published(tmp_path, replace(table(noise=0.02), groups=()))
     assert publication.compositions == ()
-    assert "Groups" not in publication.card
+    assert "Groups" not in publication.card_text
     assert "groups" not in json.loads((tmp_path / "model" / "manifest.json").read_text())

@@ -12,6 +12,7 @@ from interfere.predict.online.belief_state import BeliefState
 from interfere.predict.online.effects import Effects
 from interfere.predict.online.prior import PRIOR_FILE, ResidualPrior, default_prior, prior_arrays, read_prior
 from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.evaluation.candidates import FAMILY_GROUPS
 from interfere.training.evaluation.cross_validation import Evaluation, evaluate_models
 from interfere.training.models.catalogue import MODELS
 from interfere.training.publishing.residual_prior import (
@@ -59,7 +60,7 @@ def errors(dataset: Dataset) -> tuple[Evaluation, Evaluation]:
 @pytest.fixture(scope="module")
 def prior(dataset: Dataset, errors: tuple[Evaluation, Evaluation]) -> ResidualPrior:
     job, pair = errors
-    return fit_residual_prior(dataset, out_of_fold_errors(dataset, job, 0), out_of_fold_errors(dataset, pair, 0))
+    return fit_residual_prior(dataset, out_of_fold_errors(dataset, job), out_of_fold_errors(dataset, pair))
 
 
 def test_a_job_of_training_has_a_smaller_prior_variance_than_a_new_one(prior: ResidualPrior) -> None:
@@ -94,8 +95,8 @@ def test_errors_of_new_jobs_fall_faster_than_with_the_plain_mean_and_no_job_gets
     dataset: Dataset, errors: tuple[Evaluation, Evaluation]
 ) -> None:
     job, pair = errors
-    found = list(streams(dataset, job, seed=0, orders=1))
-    fitted = priors(dataset, job, pair, seed=0)
+    found = list(streams(dataset, job, orders=1))
+    fitted = priors(dataset, job, pair)
     where = dataset.domains[0]
     real = curve(found, lambda s, _: Residual(s, fitted[s.fold], (where.device_type, where.mode)))
     plain = curve(found, lambda s, _: Simple(s, "unshrunk mean"))
@@ -105,13 +106,28 @@ def test_errors_of_new_jobs_fall_faster_than_with_the_plain_mean_and_no_job_gets
     assert all(real.neighbour_mae(k) <= real.neighbour_mae(0) + slack for k in (1, 2, 4, 8))
 
 
+@pytest.mark.parametrize("groups", [None, FAMILY_GROUPS])
+def test_the_unseen_jobs_are_those_of_the_folds_that_were_evaluated(dataset: Dataset, groups: int | None) -> None:
+    """Training hides several families at a time: each test is of one job that its fold's training rows do not show."""
+    dataset = replace(dataset, families=tuple(f"family {k % 7}" for k in range(len(dataset.workloads))))
+    (family,) = evaluate_models(dataset, [MODELS["mean"]], splits=("family",), count=groups)
+    errors = out_of_fold_errors(dataset, family)
+    both, one = errors.new_victim & errors.new_neighbour, errors.new_victim ^ errors.new_neighbour
+    assert (both == (errors.victim == errors.neighbour)).all()
+    assert (one != both).all()
+    unseen = np.where(errors.new_victim, errors.victim, errors.neighbour)
+    family_of = np.array(dataset.families)[unseen - 1]
+    hidden = [family.folds[k].hides for k in family.fold]
+    assert all(name in hides.split(", ") for name, hides in zip(family_of, hidden, strict=True))
+
+
 def test_a_job_of_a_family_that_training_never_saw_has_a_prior_of_its_own(
     dataset: Dataset, errors: tuple[Evaluation, Evaluation]
 ) -> None:
-    job, pair = (out_of_fold_errors(dataset, each, 0) for each in errors)
+    job, pair = (out_of_fold_errors(dataset, each) for each in errors)
     dataset = replace(dataset, families=tuple(f"family {k % 4}" for k in range(len(dataset.workloads))))
     (family,) = evaluate_models(dataset, [MODELS["gbdt"]], splits=("family",))
-    of_families = out_of_fold_errors(dataset, family, 0)
+    of_families = out_of_fold_errors(dataset, family)
     assert of_families.new_victim.any()
     prior = fit_residual_prior(dataset, job, pair, of_families)
     assert prior.families == frozenset(dataset.families)
