@@ -25,6 +25,7 @@ from interfere.training.evaluation.splits import SELECTION_SPLITS, SPLITS, SPLIT
 from interfere.training.models.completed import CompletedModel, FittedCompleted, complete_dataset
 from interfere.training.models.ensemble import EnsembleModel
 from interfere.training.models.protocols import (
+    DerivedModel,
     FittedPredictor,
     IntervalModel,
     NoveltyModel,
@@ -223,12 +224,14 @@ def _fold_tests(document: Document) -> dict[str, "FoldTests"]:
 
 
 def fit_all(models: Sequence[ScoredModel], dataset: Dataset, seed: int) -> Mapping[str, FittedPredictor]:
-    """Return every model fitted on the dataset, by name. An ensemble reuses a Gaussian process that is fitted here
-    already."""
+    """Return every model fitted on the dataset, by name; a model that stands on one fitted here already reuses it."""
     fitted: dict[str, FittedPredictor] = {}
     settings = {model.name: model for model in models}
     for model in models:
-        fitted[model.name] = _with_fitted_gp(model, settings, fitted, dataset, seed) or model.fit(dataset, seed)
+        if isinstance(model, DerivedModel):
+            fitted[model.name] = model.fit_beside(fitted, dataset, seed)
+        else:
+            fitted[model.name] = _with_fitted_gp(model, settings, fitted, dataset, seed) or model.fit(dataset, seed)
     return fitted
 
 

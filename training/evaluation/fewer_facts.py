@@ -24,24 +24,24 @@ from interfere.data.tables import Table
 from interfere.errors import UnfitError
 from interfere.features.job import COLUMNS, FACT_GROUPS, UTILISATION_COLUMNS
 from interfere.features.pair import FeatureEncoder
-from interfere.predict.acceptance.score import speed
+from interfere.predict.acceptance.score import speed_error
 from interfere.predict.intervals import Intervals
 from interfere.reports.document import Column, Section
 from interfere.reports.document import Table as Grid
 from interfere.reports.numbers import fixed, percent
 from interfere.sharing_modes import DEFAULT_MODE
+from interfere.study.engine import Runner
 from interfere.training.dataset import Dataset, PairRows
 from interfere.training.evaluation.candidates import FAMILY_GROUPS
 from interfere.training.evaluation.cross_validation import (
+    IN_THIS_PROCESS,
+    Evaluation,
     cross_fold_interval,
     evaluate_models,
-    fold_of_tests,
-    tested_rows,
-    unseen_sides,
 )
-from interfere.training.evaluation.interval_calibration import abstention_threshold, partners_of_tests
-from interfere.training.evaluation.splits import Fold, folds
+from interfere.training.evaluation.interval_calibration import abstention_threshold
 from interfere.training.models.completed import ENCODER, CompletedModel, FittedCompleted, jobs_of_rows
+from interfere.training.models.protocols import FittedPredictor
 
 
 class FactSet(StrEnum):
@@ -135,59 +135,102 @@ def score_poor_profiles(
     seed: int,
     count: int | None = None,
     measured_columns: frozenset[str] = frozenset(COLUMNS),
+    runner: Runner = IN_THIS_PROCESS,
 ) -> tuple[PoorProfileScore, ...]:
     """Return the scores of the model for each entry of `PROFILES` that hides a fact of this dataset.
 
     The scores with all facts come first. `measured_columns` are those that jobs have without static facts: where there
     are fewer than the dataset has, jobs without static facts are scored too.
     """
-    split_folds = folds(dataset, split, seed, count)
-    fitted = [model.fit(dataset.take(fold.train), seed) for fold in split_folds]
-    full = _predictions(dataset, split_folds, fitted, PROFILES["all facts"])
-    absent = np.asarray(np.isnan(np.concatenate(jobs_of_rows(dataset.rows))).all(axis=0)).tolist()
-    threshold = _abstention_threshold(dataset, model, seed)
-    has_fact = {name for name, nowhere in zip(COLUMNS, absent, strict=True) if not nowhere} - OF_THE_DEVICE
-    fitted_without: dict[frozenset[str], float] = {}  # error, by the facts that are left
-    scores = []
-    for facts, columns in {**PROFILES, NO_STATIC: measured_columns}.items():
-        if facts == "all facts" or has_fact - columns:
-            left = frozenset(has_fact & columns)
-            if facts in FITTED_WITHOUT and left not in fitted_without:
-                fitted_without[left] = _error_fitted_without(dataset, model, split_folds, columns, seed)
-            poor = _predictions(dataset, split_folds, fitted, columns)
-            error = fitted_without[left] if facts in FITTED_WITHOUT else math.nan
-            scores.append(_score(dataset, split_folds, facts, full, poor, threshold, error))
-    return tuple(scores)
+    # 1. Find which profiles hide a fact that a job of this dataset has.
+    present = np.isfinite(np.concatenate(jobs_of_rows(dataset.rows))).any(axis=0).tolist()
+    has_fact = {name for name, somewhere in zip(COLUMNS, present, strict=True) if somewhere} - OF_THE_DEVICE
+    visible_of = {
+        facts: tuple(sorted(has_fact & columns))
+        for facts, columns in {**PROFILES, NO_STATIC: measured_columns}.items()
+        if facts == "all facts" or has_fact - columns
+    }
+    # 2. Cross-validate the model, the same asked about poorer profiles, and those that are fitted on less.
+    asked = {facts: OnFewerFacts(model=model, visible=visible) for facts, visible in visible_of.items()}
+    refitted = {facts: replace(each, is_refitted=True) for facts, each in asked.items() if facts in FITTED_WITHOUT}
+    every = {each.name: each for each in (model, *asked.values(), *refitted.values())}
+    evaluations = evaluate_models(
+        dataset, tuple(every.values()), splits=(split,), seed=seed, count=count, runner=runner
+    )
+    by_name = {each.model: each for each in evaluations}
+    # 3. Score them.
+    threshold = _abstention_threshold(dataset, model, seed, runner)
+    return tuple(
+        _score(
+            dataset,
+            facts,
+            by_name[model.name],
+            by_name[each.name],
+            threshold,
+            by_name[refitted[facts].name].scores.mae if facts in refitted else math.nan,
+        )
+        for facts, each in asked.items()
+    )
 
 
-def hide_facts(dataset: Dataset, fold: Fold, visible: frozenset[str]) -> PairRows:
-    """Return the test rows of a fold, where jobs that no training row shows keep the `visible` columns only."""
-    return _with_facts(dataset.rows.take(fold.test), visible, *unseen_sides(dataset, fold))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnFewerFacts:
+    """A model that is asked about jobs that no training row shows with some columns of theirs alone.
+
+    A refitted one is fitted and asked with these columns of all jobs.
+    """
+
+    model: CompletedModel
+    visible: tuple[str, ...]  # columns
+    is_refitted: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the name of the model, and the columns."""
+        return f"{self.model.name} {'fitted on' if self.is_refitted else 'asked with'} {', '.join(self.visible)}"
+
+    def fit(self, dataset: Dataset, seed: int) -> "FittedOnFewerFacts":
+        """Fit the model."""
+        return self.fit_beside({}, dataset, seed)
+
+    def fit_beside(self, fitted: Mapping[str, FittedPredictor], dataset: Dataset, seed: int) -> "FittedOnFewerFacts":
+        """Fit the model; one that was fitted on all facts already is asked with fewer."""
+        visible, nobody = frozenset(self.visible), np.zeros(0, dtype=np.int64)
+        if self.is_refitted:
+            inner, seen = self.model.fit(replace(dataset, rows=hide_facts(dataset.rows, visible, nobody)), seed), nobody
+        else:
+            found = fitted.get(self.model.name)
+            inner = found if isinstance(found, FittedCompleted) else self.model.fit(dataset, seed)
+            seen = np.unique(np.concatenate([dataset.rows.victim, dataset.rows.neighbour]))
+        return FittedOnFewerFacts(name=self.name, inner=inner, visible=visible, seen=seen)
 
 
-def _with_facts(
-    rows: PairRows, visible: frozenset[str], victims: NDArray[np.bool_], neighbours: NDArray[np.bool_]
-) -> PairRows:
-    """Return the rows, of which the selected victims and neighbours keep the `visible` columns only."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedOnFewerFacts:
+    """A fitted model that is asked about all but the `seen` jobs with the `visible` columns alone."""
+
+    name: str
+    inner: FittedCompleted
+    visible: frozenset[str]
+    seen: NDArray[np.int64]
+
+    def predict(self, rows: PairRows) -> Floats:
+        """Return predicted log slowdowns, float64[p]."""
+        return self.inner.predict(hide_facts(rows, self.visible, self.seen))
+
+    def novelty(self, rows: PairRows) -> Floats:
+        """Return the novelty of each pair, float64[p] in [0, 1]."""
+        return self.inner.novelty(hide_facts(rows, self.visible, self.seen))
+
+
+def hide_facts(rows: PairRows, visible: frozenset[str], seen: NDArray[np.int64]) -> PairRows:
+    """Return the rows, in which all but the `seen` jobs keep the `visible` columns only."""
     hidden = np.array([name not in visible | OF_THE_DEVICE for name in COLUMNS])
     kept = (
-        np.where(selected[:, None] & hidden, np.float32(np.nan), jobs)
-        for selected, jobs in zip((victims, neighbours), jobs_of_rows(rows), strict=True)
+        np.where(~np.isin(identity, seen)[:, None] & hidden, np.float32(np.nan), jobs)
+        for identity, jobs in zip((rows.victim, rows.neighbour), jobs_of_rows(rows), strict=True)
     )
     return replace(rows, pairs=ENCODER.encode_pairs(*kept))
-
-
-def _error_fitted_without(
-    dataset: Dataset, model: CompletedModel, split_folds: tuple[Fold, ...], visible: frozenset[str], seed: int
-) -> float:
-    """Return the MAE of speed of a model that is fitted and asked with the `visible` columns of all jobs."""
-    every = np.ones(len(dataset), dtype=bool)
-    poor = replace(dataset, rows=_with_facts(dataset.rows, visible, every, every))
-    errors = []
-    for fold in split_folds:
-        predicted_log = model.fit(poor.take(fold.train), seed).predict(poor.rows.take(fold.test))
-        errors.append(np.abs(speed(dataset.log_slowdown[fold.test]) - speed(predicted_log)))
-    return float(np.concatenate(errors).mean())
 
 
 def poor_profiles_section(title: str, scores: tuple[PoorProfileScore, ...]) -> Section:
@@ -209,52 +252,37 @@ def poor_profiles_section(title: str, scores: tuple[PoorProfileScore, ...]) -> S
     return Section(title, (Grid(title=title, columns=columns, rows=rows),))
 
 
-def _predictions(
-    dataset: Dataset, split_folds: tuple[Fold, ...], fitted: list[FittedCompleted], visible: frozenset[str]
-) -> tuple[Floats, Floats]:
-    """Return log slowdown and novelty of the tests of all folds, asked with the `visible` columns of unseen jobs."""
-    rows = [hide_facts(dataset, fold, visible) for fold in split_folds]
-    predicted_log = np.concatenate([model.predict(r) for model, r in zip(fitted, rows, strict=True)])
-    return predicted_log, np.concatenate([model.novelty(r) for model, r in zip(fitted, rows, strict=True)])
-
-
-def _abstention_threshold(dataset: Dataset, model: CompletedModel, seed: int) -> float:
+def _abstention_threshold(dataset: Dataset, model: CompletedModel, seed: int, runner: Runner) -> float:
     """Return the threshold that training would publish; infinite where the rows have no families to hide."""
     try:
-        (family,) = evaluate_models(dataset, (model,), splits=("family",), seed=seed, count=FAMILY_GROUPS)
+        (family,) = evaluate_models(
+            dataset, (model,), splits=("family",), seed=seed, count=FAMILY_GROUPS, runner=runner
+        )
     except UnfitError:
         return math.inf
     return abstention_threshold(dataset, family)
 
 
 def _score(
-    dataset: Dataset,
-    split_folds: tuple[Fold, ...],
-    facts: str,
-    full: tuple[Floats, Floats],
-    poor: tuple[Floats, Floats],
-    threshold: float,
-    error_fitted_without: float,
+    dataset: Dataset, facts: str, full: Evaluation, poor: Evaluation, threshold: float, error_fitted_without: float
 ) -> PoorProfileScore:
-    """Return the scores of predictions from poor profiles; `full` and `poor` are (log slowdown, novelty) of each test.
+    """Return the scores of the predictions from poor profiles.
 
     Intervals come from the predictions from full profiles in the other folds.
     """
-    index = tested_rows(split_folds)
     low, high = cross_fold_interval(
         dataset,
-        index,
-        full[0],
-        fold_of_tests(split_folds),
-        novelty=full[1],
-        partners=np.concatenate([partners_of_tests(dataset, fold) for fold in split_folds]),
-        asked=poor,
+        full.index,
+        full.predicted_log,
+        full.fold,
+        novelty=full.novelty,
+        partners=full.partners,
+        asked=(poor.predicted_log, poor.novelty),
     )
-    predicted_log, novelty = poor
-    measured_log = dataset.log_slowdown[index]
-    error = np.abs(speed(measured_log) - speed(predicted_log))
+    measured_log = dataset.log_slowdown[poor.index]
+    error = speed_error(measured_log, poor.predicted_log)
     rule = Intervals(calibrated=False, levels=np.zeros(0), grids=np.zeros(0), abstains_above=threshold)
-    answered = ~rule.abstains(novelty, predicted_log)
+    answered = ~rule.abstains(poor.novelty, poor.predicted_log)
     inside = (low <= measured_log) & (measured_log <= high)
 
     def mean(values: NDArray[Any], selected: NDArray[np.bool_]) -> float:
@@ -262,7 +290,7 @@ def _score(
 
     return PoorProfileScore(
         facts=facts,
-        mae=float(error.mean()),
+        mae=poor.scores.mae,
         mae_fitted_without=error_fitted_without,
         abstained=float(1.0 - answered.mean()),
         mae_answered=mean(error, answered),

@@ -255,7 +255,7 @@ def score_published_on_poor_profiles(
             title = f"{board.data}, split: {board.split}, {model.name} asked about poorly described jobs"
             runner.say(title)
             scores = score_poor_profiles(
-                board.dataset, model, board.split, board.seeds[0], count, board.measured_columns
+                board.dataset, model, board.split, board.seeds[0], count, board.measured_columns, runner
             )
             scored.append(((board.data, board.split), title, scores))
     return scored

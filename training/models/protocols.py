@@ -5,6 +5,7 @@ Law 2: equal dataset and seed give equal predictions.
 Law 3: an identity that is in no training row is treated exactly as the unknown one (0).
 """
 
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -72,6 +73,14 @@ class FittedMatrixModel(FittedModel, Protocol):
     def to_matrix_onnx(self) -> bytes:
         """Return `matrix.onnx`: victims float32[v, F], victim_id int64[v], neighbours float32[n, F], neighbour_id
         int64[n] → log_victim float32[v, n] (victim i beside neighbour j), log_neighbour float32[v, n] (j beside i)."""
+
+
+@runtime_checkable
+class DerivedModel(Protocol):
+    """Settings of a model that stands on another one, and reuses it where it is fitted already."""
+
+    def fit_beside(self, fitted: Mapping[str, FittedPredictor], dataset: Dataset, seed: int) -> FittedPredictor:
+        """Fit as `fit` does; `fitted` are models that were fitted on these rows with this seed, by name."""
 
 
 class ModelSettings(ScoredModel, Protocol):

@@ -10,7 +10,7 @@ from interfere.data.tables import Table
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.acceptance.score import speed
 from interfere.reports import document
-from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.dataset import Dataset, PairRows, build_dataset
 from interfere.training.evaluation.fewer_facts import (
     FITTED_WITHOUT,
     NO_STATIC,
@@ -21,7 +21,7 @@ from interfere.training.evaluation.fewer_facts import (
     poor_profiles_section,
     score_poor_profiles,
 )
-from interfere.training.evaluation.splits import folds
+from interfere.training.evaluation.splits import Fold, folds
 from interfere.training.models.additive import AdditiveModel
 from interfere.training.models.completed import CompletedModel, jobs_of_rows
 from interfere.training.models.gbdt import GbdtModel
@@ -37,11 +37,17 @@ def scores(dataset: Dataset) -> dict[str, PoorProfileScore]:
     return {row.facts: row for row in found}
 
 
+def _asked(dataset: Dataset, fold: Fold, visible: frozenset[str]) -> PairRows:
+    """The tests of a fold, where jobs that no training row shows keep the visible columns alone."""
+    seen = np.concatenate([dataset.rows.victim[fold.train], dataset.rows.neighbour[fold.train]])
+    return hide_facts(dataset.rows.take(fold.test), visible, seen)
+
+
 def test_only_hidden_jobs_lose_facts(small: Table) -> None:
     dataset = build_dataset([small], FeatureEncoder())
     fold = folds(dataset, "job", 0)[0]
     visible = PROFILES["step time alone"]
-    rows, before = hide_facts(dataset, fold, visible), dataset.rows.take(fold.test)
+    rows, before = _asked(dataset, fold, visible), dataset.rows.take(fold.test)
     seen = set(dataset.rows.victim[fold.train].tolist()) | set(dataset.rows.neighbour[fold.train].tolist())
     for jobs, kept, identity in zip(
         jobs_of_rows(rows), jobs_of_rows(before), (rows.victim, rows.neighbour), strict=True
@@ -70,7 +76,7 @@ def test_estimated_facts_err_less_than_average_ones(dataset: Dataset) -> None:
     completed, centred = [], []
     for fold in folds(dataset, "job", 0, FOLDS):
         rows, fitted = (
-            hide_facts(dataset, fold, PROFILES["no kernels"]),
+            _asked(dataset, fold, PROFILES["no kernels"]),
             CompletedModel(inner=GpModel()).fit(dataset.take(fold.train), 0),
         )
         measured = speed(dataset.log_slowdown[fold.test])
@@ -88,7 +94,7 @@ def test_jobs_without_static_facts_are_asked_about_where_a_table_has_some(small:
     dataset = build_dataset([traced], FeatureEncoder())
     found = {row.facts: row for row in score_poor_profiles(dataset, trees, "job", 0, FOLDS, left)}
     parts = folds(dataset, "job", 0, FOLDS)
-    asked = [(trees.fit(dataset.take(each.train), 0), hide_facts(dataset, each, left), each.test) for each in parts]
+    asked = [(trees.fit(dataset.take(each.train), 0), _asked(dataset, each, left), each.test) for each in parts]
     errors = [np.abs(speed(model.predict(rows)) - speed(dataset.log_slowdown[test])) for model, rows, test in asked]
     assert found[NO_STATIC].mae == pytest.approx(float(np.concatenate(errors).mean()))
     assert found[NO_STATIC].mae_fitted_without != found[NO_STATIC].mae
