@@ -34,7 +34,7 @@ from interfere.predict.transfer.first_predictions import read_first_predictions
 from interfere.predict.transfer.pair_belief import LOWER, UPPER, PairBelief, pair_belief, site_profiles, site_space
 from interfere.predict.transfer.process import PairSpace
 from interfere.sharing_modes import SharingMode
-from interfere.training.dataset import METRIC, Dataset, PairRows
+from interfere.training.dataset import METRIC, Dataset, PairRows, pair_rows
 from interfere.training.evaluation.candidates import Candidates, held_out_scores
 from interfere.training.evaluation.cross_validation import Evaluation, FoldTests, scored_evaluation
 from interfere.training.evaluation.interval_calibration import LEVELS
@@ -270,13 +270,8 @@ def _champion_predictions(
     identity_at[place] = np.arange(len(place))
     for d in np.flatnonzero(believed.any(axis=(1, 2))).tolist():
         a, b = np.nonzero(believed[d])
-        jobs, victim, neighbour = encoded_workloads(dataset, d - 1, tables, encoder, completion), *identity_at[[a, b]]
-        rows = PairRows(
-            pairs=encoder.encode_pairs(jobs[victim - 1], jobs[neighbour - 1]),
-            victim=victim,
-            neighbour=neighbour,
-            domain=np.full(len(a), d),
-        )
+        jobs, identities = encoded_workloads(dataset, d - 1, tables, encoder, completion), np.arange(1, len(place))
+        rows = pair_rows(encoder, jobs, identities, identity_at[a] - 1, identity_at[b] - 1, d)
         predicted[d, a, b] = champion.predict(rows)
     return predicted
 

@@ -19,16 +19,18 @@ Law: with a single campaign, with campaigns that agree, or with rows that name n
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from interfere.data.tables import Table
 from interfere.predict.field.gaussian import Posterior, additive_effects, learn_variances
 from interfere.predict.field.terms import ABSENT, Rows, Term
-from interfere.training.dataset import NOISE_FLOOR, Dataset
+from interfere.protocols import PairEncoder
+from interfere.training.dataset import METRIC, NOISE_FLOOR, Dataset, Pair, build_dataset, hold_out, require_min_pairs
 
 MIN_COMPARED = 20  # rows; as many calibrate a new device type
 MAX_MEDIAN_DIFFERENCE = NOISE_FLOOR  # of log slowdown: campaigns that differ by less are of one stack
@@ -85,6 +87,29 @@ class CampaignRelation:
         if self.relation is Relation.SAME:
             return f"{names}: one stack, pooled; {figures}"
         return f"{names}: another stack, translated to that one, ± {math.expm1(self.noise):.1%}; {figures}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRows:
+    """The rows of some tables as a training reads them."""
+
+    measured: Dataset  # as measured, without the held-out rows
+    held_out: Dataset
+    fitted: Dataset  # the measured rows, translated to one stack
+    campaigns: tuple[CampaignRelation, ...]
+
+
+def training_rows(
+    tables: Sequence[Table], encoder: PairEncoder, *, metric: str = METRIC, held_out: frozenset[Pair] = frozenset()
+) -> TrainingRows:
+    """Return the rows of the tables to fit and to hold out.
+
+    Raises the errors of `build_dataset` and `hold_out`, and UnfitError for too few pairs.
+    """
+    measured, kept_apart = hold_out(build_dataset(tables, encoder, metric=metric), held_out)
+    require_min_pairs(measured)
+    fitted, campaigns = align_campaigns(measured)
+    return TrainingRows(measured=measured, held_out=kept_apart, fitted=fitted, campaigns=campaigns)
 
 
 def align_campaigns(dataset: Dataset) -> tuple[Dataset, tuple[CampaignRelation, ...]]:

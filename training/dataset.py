@@ -112,6 +112,26 @@ class PairRows(RowColumns):
         return len(self.victim)
 
 
+def pair_rows(
+    encoder: PairEncoder,
+    jobs: NDArray[np.float32],
+    identities: NDArray[np.int64],
+    victims: NDArray[np.int64],
+    neighbours: NDArray[np.int64],
+    domain: int | NDArray[np.int64],
+) -> PairRows:
+    """Return a row for each pair of encoded jobs, float32[n, F], with these identities, int64[n].
+
+    `victims` and `neighbours`: the places of both jobs of each pair, int64[p]; `domain`: of all pairs, or of each.
+    """
+    return PairRows(
+        pairs=encoder.encode_pairs(jobs[victims], jobs[neighbours]),
+        victim=identities[victims],
+        neighbour=identities[neighbours],
+        domain=np.full(len(victims), domain, dtype=np.int64),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset(RowColumns):
     """Model inputs with the measured log slowdowns: `p` rows, `f` pair columns, `F` job columns, `N` workloads."""

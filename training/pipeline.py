@@ -16,17 +16,8 @@ from interfere.records.checks import METRICS
 from interfere.study.engine import Engine, Runner
 from interfere.time_left import TimeLeft
 from interfere.training.beliefs import BeliefComparison, read_table_beliefs, with_beliefs
-from interfere.training.campaigns import align_campaigns
-from interfere.training.dataset import (
-    METRIC,
-    Dataset,
-    Pair,
-    SourceTables,
-    build_dataset,
-    hold_out,
-    read_source_tables,
-    require_min_pairs,
-)
+from interfere.training.campaigns import training_rows
+from interfere.training.dataset import METRIC, Dataset, Pair, SourceTables, read_source_tables
 from interfere.training.evaluation.candidates import (
     TABLE_TASK,
     SplitScore,
@@ -130,10 +121,9 @@ def train(
 
     # 1. Read the tables and split off the held-out pairs.
     source, beside = read_source_tables(tables), read_group_tables(groups)
-    measured_set, held_out_set = hold_out(build_dataset(source.tables, encoder), held_out)
+    rows = training_rows(source.tables, encoder, held_out=held_out)
+    training_set, held_out_set = rows.fitted, rows.held_out
     models = {**models, **tuned_models(found_settings, (source, beside), work)}
-    require_min_pairs(measured_set)
-    training_set, campaigns = align_campaigns(measured_set)
 
     # 2. Check that the results can be stored.
     folder = publish_to or model_registry.challenger_folder(work)
@@ -145,12 +135,12 @@ def train(
     pairs, workloads = len(training_set), len(training_set.workloads)
     report(f"{pairs} ordered pairs of {workloads} workloads, {len(held_out_set)} held out")
     warnings = tuple(small_domain_warnings(training_set))
-    for line in (*(each.text() for each in campaigns), *warnings):
+    for line in (*(each.text() for each in rows.campaigns), *warnings):
         report(line)
     clock = _training_clock(training_set, models, len(source.tables), seed, report)
     runner = Runner(engine=engine, folder=work / FOLDS_FOLDER, report=report, clock=clock)
     tables_effect = table_contributions(
-        measured_set,
+        rows.measured,
         [table.name for table in source.tables],
         models.get(FAST_MODEL, next(iter(models.values()))),
         seed,
@@ -221,7 +211,7 @@ def train(
         if beside is not None:
             run.log_tables(beside, groups)
         log_training(run, candidates, publication, verdict)
-        log_contributions(run, tables_effect, campaigns)
+        log_contributions(run, tables_effect, rows.campaigns)
         for file, text in (notes or {}).items():
             run.log_text(file, text)
         # 9. Publish the model folder.
@@ -278,18 +268,16 @@ def latency_publications(
     """
     publications = {}
     for metric in LATENCY_METRICS:
-        rows = sum(pair.metric == metric for table in source.tables for pair in table.ok_pairs)
-        if not rows:
+        count = sum(pair.metric == metric for table in source.tables for pair in table.ok_pairs)
+        if not count:
             continue
         try:
-            measured, held_out_set = hold_out(build_dataset(source.tables, encoder, metric=metric), held_out)
-            require_min_pairs(measured)
-            dataset, _ = align_campaigns(measured)
-            runner.say(f"{metric}: {len(dataset)} rows of services")
+            rows = training_rows(source.tables, encoder, metric=metric, held_out=held_out)
+            runner.say(f"{metric}: {len(rows.fitted)} rows of services")
             inside = replace(runner.inside(metric), clock=None)
-            candidates = train_candidates(dataset, held_out_set, models, seed=seed, runner=inside)
+            candidates = train_candidates(rows.fitted, rows.held_out, models, seed=seed, runner=inside)
         except UnfitError as error:
-            runner.say(f"{metric} is not learned from {rows} rows: {error.what} ({error.value})")
+            runner.say(f"{metric} is not learned from {count} rows: {error.what} ({error.value})")
             continue
         told = ", ".join(
             f"{split} {scores.mae:.4f}" for split, name, scores in candidates.scores if name == candidates.champion

@@ -26,17 +26,12 @@ from interfere.reports.numbers import count_noun
 from interfere.store.observed_table import DomainChange, LoggedWindow, logged_windows, observed_table
 from interfere.store.store import StoreAddress, open_store
 from interfere.strict_json import json_value
-from interfere.training.dataset import (
-    SourceTables,
-    build_dataset,
-    read_source_tables,
-    require_min_pairs,
-)
+from interfere.training.campaigns import training_rows
+from interfere.training.dataset import SourceTables, read_source_tables
 from interfere.training.evaluation.candidates import require_model
 from interfere.training.evaluation.champion import PublishedChampion, read_champion, score_on_log
 from interfere.training.evaluation.drift import DriftReport, changed_domains, measure_drift
-from interfere.training.evaluation.gate import Verdict
-from interfere.training.groups.evaluation import DomainComposition, read_group_tables
+from interfere.training.groups.evaluation import read_group_tables
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.protocols import ModelSettings
 from interfere.training.pipeline import TrainingResult, train
@@ -142,11 +137,8 @@ class RetrainResult:
     inputs: str  # sha256 over everything that a training depends on
     observed: ObservedMeasurements
     drift: DriftReport | None  # None without observed pairs, or with nothing new
-    verdict: Verdict | None = None
-    registered: int | None = None  # version in the registry
-    run_id: str = ""
+    trained: TrainingResult | None = None  # None where nothing was trained
     folder: Path | None = None  # the published champion
-    compositions: tuple[DomainComposition, ...] = ()  # of groups of three and more, as trained
 
 
 def retrain(
@@ -231,18 +223,7 @@ def retrain(
         record = {"inputs": inputs, "outcome": outcome.value, "reason": reason, "run_id": trained.run_id}
         text = json.dumps(record, indent=1) + "\n"
         write_text(work / FOLDER / STATE_FILE, text)
-        return RetrainResult(
-            outcome=outcome,
-            reason=reason,
-            inputs=inputs,
-            observed=observed,
-            drift=drift,
-            verdict=trained.verdict,
-            registered=number,
-            run_id=trained.run_id,
-            folder=folder,
-            compositions=trained.compositions,
-        )
+        return replace(unchanged, outcome=outcome, reason=reason, drift=drift, trained=trained, folder=folder)
 
 
 def _summary(source: SourceTables, observed: ObservedMeasurements) -> str:
@@ -297,8 +278,7 @@ def _measure_drift(source: SourceTables, observed: ObservedMeasurements, work: P
 def _training_size(source: SourceTables, observed: ObservedMeasurements) -> str:
     """Return how much data a training would be fitted on, in words. Raises UnfitError for too few pairs."""
     tables = source.tables if observed.table is None else (*source.tables, observed.table)
-    dataset = build_dataset(tables, FeatureEncoder())
-    require_min_pairs(dataset)
+    dataset = training_rows(tables, FeatureEncoder()).fitted
     return f"would train on {len(dataset)} ordered pairs of {len(dataset.workloads)} workloads"
 
 

@@ -17,12 +17,13 @@ from interfere.features.pair import FeatureEncoder
 from interfere.predict.manifest import shipped_profiles
 from interfere.predict.onnx import load_model
 from interfere.predict.transfer.first_predictions import log_predictions
+from interfere.predict.transfer.process import all_pairs
 from interfere.records import PairStatus
 from interfere.sharing_modes import OptionalSharingMode, SharingMode
 from interfere.sim.beliefs import beliefs_from
 from interfere.sim.truth import STEP_TIME, TruthTable
 from interfere.study.questions import FittedBeliefs
-from interfere.training.dataset import Dataset, PairRows, build_dataset, hold_out, require_min_pairs, unordered_pair
+from interfere.training.dataset import Dataset, build_dataset, hold_out, pair_rows, require_min_pairs, unordered_pair
 from interfere.training.models.ensemble import EnsembleModel, FittedEnsemble
 
 Floats = NDArray[np.float64]
@@ -102,14 +103,8 @@ def _predict_all(fitted: FittedEnsemble, table: Table, dataset: Dataset, truth: 
     encoder = FeatureEncoder()
     jobs = encoder.encode_jobs([profiles[name] for name in truth.workloads], truth.device_type, truth.mode)
     n = len(truth.workloads)
-    i, j = (side.ravel() for side in np.indices((n, n)))
-    identity = np.array([dataset.workloads.index(name) + 1 for name in truth.workloads], dtype=np.int64)
-    rows = PairRows(
-        pairs=encoder.encode_pairs(jobs[i], jobs[j]),
-        victim=identity[i],
-        neighbour=identity[j],
-        domain=np.ones(n * n, dtype=np.int64),
-    )
+    identities = np.array([dataset.workloads.index(name) + 1 for name in truth.workloads], dtype=np.int64)
+    rows = pair_rows(encoder, jobs, identities, *all_pairs(n), 1)
     return np.maximum(np.exp(fitted.predict(rows)), 1.0).reshape(n, n)
 
 

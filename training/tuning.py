@@ -103,7 +103,7 @@ class TunedModel:
     def fit(self, dataset: Dataset, seed: int) -> FittedModel:
         """Fit with settings that no pair outside of these rows has chosen: found ones where that holds, else the best
         of a search on these rows."""
-        if self.found is not None and set(self.found.pairs) <= pair_keys(dataset):
+        if self.found is not None and set(self.found.pairs) <= pair_digests(dataset):
             return with_settings(self.model, self.found.settings).fit(dataset, seed)
         return self.search(dataset, seed).best.fit(dataset, seed)
 
@@ -201,14 +201,14 @@ def with_settings(model: ModelSettings, values: Mapping[str, Any]) -> ModelSetti
     return replace(model, **values)  # type: ignore[type-var]  # all settings are dataclasses
 
 
-def pair_keys(dataset: Dataset) -> set[str]:
+def pair_digests(dataset: Dataset) -> set[str]:
     """Return a key of each unordered pair of workloads that the rows measure, on whatever device."""
     names = ("", *dataset.workloads)  # identity 0 is an unknown workload
     sides = zip(dataset.rows.victim.tolist(), dataset.rows.neighbour.tolist(), strict=True)
-    return _keys((names[i], names[j]) for i, j in sides)
+    return _digests((names[i], names[j]) for i, j in sides)
 
 
-def _keys(pairs: Iterable[tuple[str, str]]) -> set[str]:
+def _digests(pairs: Iterable[tuple[str, str]]) -> set[str]:
     unordered = {(min(pair), max(pair)) for pair in pairs}
     return {hashlib.sha256("\0".join(pair).encode()).hexdigest()[:16] for pair in unordered}
 
@@ -220,7 +220,7 @@ class FoundSettings:
     model: str
     settings: Mapping[str, float]
     trials: int
-    pairs: tuple[str, ...]  # `pair_keys` of the rows of the search
+    pairs: tuple[str, ...]  # `pair_digests` of the rows of the search
 
     @property
     def name(self) -> str:
@@ -256,7 +256,7 @@ class FoundSettings:
         Where some of them chose the settings, folds that could test such a pair search settings of their own, with as
         many trials; their studies are kept in the workspace.
         """
-        present = _keys((pair.victim, pair.neighbour) for table in tables for pair in table.pairs)
+        present = _digests((pair.victim, pair.neighbour) for table in tables for pair in table.pairs)
         found = replace(self, pairs=tuple(sorted(present.intersection(self.pairs))))  # none: nothing here chose them
         return TunedModel(model=MODELS[self.model], trials=self.trials, folder=studies_folder(work), found=found)
 

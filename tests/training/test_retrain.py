@@ -115,12 +115,12 @@ def test_a_dry_run_in_a_new_workspace_leaves_no_workspace(place: Place, tmp_path
 def test_observations_are_trained_on_once_while_the_server_keeps_running(place: Place) -> None:
     made = retrain([place.base], place.work, store=place.store, models=CHEAP_MODELS)
     assert made.outcome in (RetrainOutcome.PUBLISHED, RetrainOutcome.REFUSED)
-    assert made.verdict is not None
-    assert made.verdict.against.startswith("champion version 1")
+    assert made.trained is not None
+    assert made.trained.verdict.against.startswith("champion version 1")
     with mlflow_connection(place.work):
-        text = mlflow.artifacts.load_text(f"runs:/{made.run_id}/drift.md")
+        text = mlflow.artifacts.load_text(f"runs:/{made.trained.run_id}/drift.md")
         client = mlflow.MlflowClient()
-        run, champion = client.get_run(made.run_id), client.get_model_version(MODEL, "1")
+        run, champion = client.get_run(made.trained.run_id), client.get_model_version(MODEL, "1")
         drifted = client.get_metric_history(champion.run_id, "site_pairs_drifted_share")
         ratio = client.get_run(champion.run_id).data.metrics["site_observed_to_expected"]
     assert "4 of 4 observed pairs" in text

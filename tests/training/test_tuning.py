@@ -21,7 +21,7 @@ from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.evaluation.splits import folds
 from interfere.training.models.additive import AdditiveModel
 from interfere.training.publishing.tracking import mlflow_connection
-from interfere.training.tuning import FoundSettings, Range, TunedModel, pair_keys, read_settings
+from interfere.training.tuning import FoundSettings, Range, TunedModel, pair_digests, read_settings
 
 pytestmark = pytest.mark.journey
 TRIALS = 8
@@ -106,7 +106,7 @@ def test_a_model_without_settings_is_refused(small_folder: Path, tmp_path: Path)
 
 def found_on(dataset: Dataset, shrinkage: float = 7.0) -> FoundSettings:
     return FoundSettings(
-        model="additive", settings={"shrinkage": shrinkage}, trials=3, pairs=tuple(sorted(pair_keys(dataset)))
+        model="additive", settings={"shrinkage": shrinkage}, trials=3, pairs=tuple(sorted(pair_digests(dataset)))
     )
 
 

@@ -68,7 +68,7 @@ def retrain(
         if as_json:
             emit({"outcome": "busy", "reason": error.what}, "", as_json=True)
         raise typer.Exit(EXIT_BUSY) from None
-    for side in result.verdict.sides if result.verdict else ():
+    for side in result.trained.verdict.sides if result.trained else ():
         progress_note(side.text())
     folder = f"\n{result.folder}" if result.folder else ""
     document = _document(result)
@@ -81,16 +81,17 @@ def retrain(
 
 
 def _document(result: "RetrainResult") -> dict[str, Any]:
+    trained = result.trained
     return {
         "outcome": result.outcome.value,
         "reason": result.reason,
         "inputs": result.inputs,
-        "run_id": result.run_id,
-        "registered_version": result.registered,
+        "run_id": trained.run_id if trained else "",
+        "registered_version": trained and trained.registered.number,
         "folder": result.folder and str(result.folder),
-        "verdict": result.verdict and asdict(result.verdict),
+        "verdict": trained and asdict(trained.verdict),
         "drift": result.drift and asdict(result.drift),
-        "groups": [each.to_json() for each in result.compositions],
+        "groups": [each.to_json() for each in trained.compositions] if trained else [],
         "observed": {
             "pairs": result.observed.pairs,
             "group_rows": result.observed.group_rows,

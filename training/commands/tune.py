@@ -14,15 +14,15 @@ from interfere.errors import InvalidInputError
 from interfere.features.pair import FeatureEncoder
 from interfere.reports.document import Part, Sentence, Tone, text_table
 from interfere.study.engine import Engine, Runner
-from interfere.training.campaigns import align_campaigns
+from interfere.training.campaigns import training_rows
 from interfere.training.commands.options import Data, EngineName, Seed, Tracking, Workers
-from interfere.training.dataset import build_dataset, read_source_tables, require_min_pairs
+from interfere.training.dataset import read_source_tables
 from interfere.training.evaluation.cross_validation import FOLDS_FOLDER, Evaluation, evaluate_models
 from interfere.training.models.catalogue import MODELS
 from interfere.training.models.completed import settings_of
 from interfere.training.publishing.tracking import prepare_workspace, require_access, tracked_run
 from interfere.training.publishing.training_record import folds_table, training_name
-from interfere.training.tuning import SPACES, FoundSettings, TunedModel, pair_keys, settings_file, studies_folder
+from interfere.training.tuning import SPACES, FoundSettings, TunedModel, pair_digests, settings_file, studies_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,7 @@ def tune_model(
     if model not in SPACES:
         raise InvalidInputError("nothing to tune in this model", value=model, remedy=f"one of {', '.join(SPACES)}")
     source = read_source_tables(tables)
-    measured_set = build_dataset(source.tables, FeatureEncoder())
-    require_min_pairs(measured_set)
-    dataset, _ = align_campaigns(measured_set)
+    dataset = training_rows(source.tables, FeatureEncoder()).fitted
     prepare_workspace(work, tracking)
     require_access(work, tracking)
     tuned = TunedModel(model=MODELS[model], trials=trials, folder=studies_folder(work))
@@ -77,7 +75,7 @@ def tune_model(
 
     chosen = {name: settings[name] for name in SPACES[model]}
     file = settings_file(work, model)
-    FoundSettings(model=model, settings=chosen, trials=trials, pairs=tuple(sorted(pair_keys(dataset)))).write(file)
+    FoundSettings(model=model, settings=chosen, trials=trials, pairs=tuple(sorted(pair_digests(dataset)))).write(file)
 
     # 3. Log them.
     with tracked_run(work, training_name([table.name for table in source.tables], f"tune {model}:"), tracking) as run:

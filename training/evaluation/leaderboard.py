@@ -17,8 +17,8 @@ from interfere.errors import UnfitError
 from interfere.reports.document import Section, Sentence
 from interfere.study.engine import Runner
 from interfere.training.baselines import BASELINES
-from interfere.training.campaigns import align_campaigns
-from interfere.training.dataset import METRIC, Dataset, build_dataset, find_table_folders, require_min_pairs
+from interfere.training.campaigns import training_rows
+from interfere.training.dataset import METRIC, Dataset, find_table_folders
 from interfere.training.evaluation.candidates import nested_validations, selected_model
 from interfere.training.evaluation.cross_validation import IN_THIS_PROCESS, CrossValidation, Evaluation, cross_validate
 from interfere.training.evaluation.fewer_facts import (
@@ -158,17 +158,14 @@ def evaluate_tables(
     ablations, measured_columns = ablate_facts(sources, facts), columns_without_static(sources)
     datasets = {}
     for ablation in ablations:
-        datasets[ablation.facts], campaigns = align_campaigns(
-            build_dataset(ablation.tables, ablation.encoder, metric=metric)
-        )
-    for relation in campaigns:
+        rows = training_rows(ablation.tables, ablation.encoder, metric=metric)
+        datasets[ablation.facts] = rows.fitted
+    for relation in rows.campaigns:
         runner.say(relation.text())
     attempts = {
         ablation.facts: feasibility_rows(ablation.tables, ablation.encoder, metric=METRIC) for ablation in ablations
     }
     # 2. Check that every split is possible.
-    for dataset in datasets.values():
-        require_min_pairs(dataset)
     scored: dict[tuple[str, FactSet], list[CrossValidation]] = {}
     for split, (fact_set, dataset) in product(splits, datasets.items()):
         about = f"{name}, facts: {fact_set}"

@@ -35,7 +35,7 @@ from interfere.predict.onnx import LEVELS
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile, Prediction, Source
 from interfere.sharing_modes import SharingMode
-from interfere.training.dataset import Dataset, PairRows
+from interfere.training.dataset import Dataset, pair_rows
 from interfere.training.evaluation.interval_calibration import partner_counts
 from interfere.training.models.completed import exported_form
 from interfere.training.models.protocols import FittedModel
@@ -113,14 +113,7 @@ class FittedParts:
         rows, variance = self.completion.complete(encoded)
         identities, domain = self._identities(jobs), self._domain(request)
         model, _ = exported_form(self.model, self.dataset)
-        log_median = model.predict(
-            PairRows(
-                pairs=self.encoder.encode_pairs(rows[victims], rows[neighbours]),
-                victim=identities[victims],
-                neighbour=identities[neighbours],
-                domain=np.full(len(victims), domain),
-            )
-        )
+        log_median = model.predict(pair_rows(self.encoder, rows, identities, victims, neighbours, domain))
         # 2. The residuals of its evidence and novelty, or those of the pair itself.
         space: JobSpace | None = getattr(self.model, "space", None)
         novelty_of_job = np.zeros(len(jobs)) if space is None else space.novelty(rows, variance)

@@ -53,6 +53,7 @@ from interfere.predict.manifest import (
 )
 from interfere.predict.online import prior
 from interfere.predict.onnx import load_model
+from interfere.predict.transfer.process import all_pairs
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
 from interfere.reports.document import Document
@@ -62,9 +63,9 @@ from interfere.training.beliefs import BeliefComparison
 from interfere.training.dataset import (
     METRIC,
     Dataset,
-    PairRows,
     SourceTables,
     known_profiles,
+    pair_rows,
 )
 from interfere.training.evaluation.candidates import Candidates
 from interfere.training.evaluation.figures import trees_of
@@ -122,13 +123,8 @@ def export_pair_graph(model: FittedModel, dataset: Dataset, encoder: PairEncoder
     graph = stamp_fingerprint(share_equal_constants(model.to_onnx()), encoder.fingerprint)
     session = open_session(graph)
     jobs, ids = random_jobs(dataset, seed)
-    i, j = (side.ravel() for side in np.indices((len(jobs), len(jobs))))
-    random_rows = PairRows(
-        pairs=encoder.encode_pairs(jobs[i], jobs[j]),
-        victim=ids[i],
-        neighbour=ids[j],
-        domain=np.arange(len(i)) % (len(dataset.domains) + 1),
-    )
+    i, j = all_pairs(len(jobs))
+    random_rows = pair_rows(encoder, jobs, ids, i, j, np.arange(len(i)) % (len(dataset.domains) + 1))
     trees = trees_of(model)
     on_thresholds = [trees.threshold_rows(dataset.rows)] if trees else []
     compared = [rows for rows in (dataset.rows, *on_thresholds, random_rows) if len(rows)]
@@ -151,13 +147,7 @@ def export_matrix_graph(model: FittedModel, dataset: Dataset, encoder: PairEncod
     i, j = (side.ravel() for side in np.indices((v, len(jobs))))
 
     def predicted(victim: NDArray[np.int64], neighbour: NDArray[np.int64], domain: int) -> NDArray[np.float64]:
-        rows = PairRows(
-            pairs=encoder.encode_pairs(jobs[victim], jobs[neighbour]),
-            victim=ids[victim],
-            neighbour=ids[neighbour],
-            domain=np.full(len(victim), domain),
-        )
-        return model.predict(rows).reshape(v, len(jobs))
+        return model.predict(pair_rows(encoder, jobs, ids, victim, neighbour, domain)).reshape(v, len(jobs))
 
     max_error = 0.0
     for domain in range(len(dataset.domains) + 1):

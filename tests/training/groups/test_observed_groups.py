@@ -89,7 +89,8 @@ def test_windows_of_groups_reach_the_next_model_and_its_answers(base: Path, tmp_
         return retrain([base], work, store=settings.store_path, models=CHEAP_MODELS, **options)  # type: ignore[arg-type]
 
     first = run()
-    assert (first.outcome, first.compositions) == (RetrainOutcome.PUBLISHED, ())
+    assert first.trained is not None
+    assert (first.outcome, first.trained.compositions) == (RetrainOutcome.PUBLISHED, ())
     server = start_server(settings)
     try:
         with PolicyClient(server.address, timeout_s=60.0) as client:
@@ -102,7 +103,8 @@ def test_windows_of_groups_reach_the_next_model_and_its_answers(base: Path, tmp_
             assert second.outcome is RetrainOutcome.PUBLISHED, second.reason
             assert (second.observed.pairs, second.observed.group_rows) == (0, sum(map(len, REPORTED)))
             assert (work / "retrain" / "observed" / "groups.parquet").is_file()
-            (composition,) = second.compositions
+            assert second.trained is not None
+            (composition,) = second.trained.compositions
             assert composition.choice.refitted
             assert composition.choice.error < 0.5 * composition.choice.present_error
 
