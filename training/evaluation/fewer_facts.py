@@ -41,7 +41,7 @@ from interfere.training.evaluation.cross_validation import (
 )
 from interfere.training.evaluation.interval_calibration import abstention_threshold
 from interfere.training.models.completed import ENCODER, CompletedModel, FittedCompleted, jobs_of_rows
-from interfere.training.models.protocols import FittedPredictor
+from interfere.training.models.protocols import FittedPredictor, ScoredModel
 
 
 class FactSet(StrEnum):
@@ -143,7 +143,7 @@ def score_poor_profiles(
     are fewer than the dataset has, jobs without static facts are scored too.
     """
     # 1. Find which profiles hide a fact that a job of this dataset has.
-    present = np.isfinite(np.concatenate(jobs_of_rows(dataset.rows))).any(axis=0).tolist()
+    present = np.asarray(np.isfinite(np.concatenate(jobs_of_rows(dataset.rows))).any(axis=0)).tolist()
     has_fact = {name for name, somewhere in zip(COLUMNS, present, strict=True) if somewhere} - OF_THE_DEVICE
     visible_of = {
         facts: tuple(sorted(has_fact & columns))
@@ -153,7 +153,8 @@ def score_poor_profiles(
     # 2. Cross-validate the model, the same asked about poorer profiles, and those that are fitted on less.
     asked = {facts: OnFewerFacts(model=model, visible=visible) for facts, visible in visible_of.items()}
     refitted = {facts: replace(each, is_refitted=True) for facts, each in asked.items() if facts in FITTED_WITHOUT}
-    every = {each.name: each for each in (model, *asked.values(), *refitted.values())}
+    models: tuple[ScoredModel, ...] = (model, *asked.values(), *refitted.values())
+    every = {each.name: each for each in models}
     evaluations = evaluate_models(
         dataset, tuple(every.values()), splits=(split,), seed=seed, count=count, runner=runner
     )
