@@ -401,17 +401,20 @@ def linear_utilisation(dataset: Dataset, seed: int) -> Rule:  # noqa: ARG001 - n
     and of DRAM bandwidth of both jobs, with one set of constants a GPU type. Here the utilisation of compute units, or
     the nearest known column, stands for L2, which no monitoring tool reports.
     """
+    from sklearn.linear_model import LinearRegression
+
     columns = known_columns_of_both(dataset, COMPUTE, BANDWIDTH)
     if columns is None:
         return no_prediction
-    inputs = _with_intercept(column_values(dataset.rows, columns))
+    inputs = column_values(dataset.rows, columns)
     known = np.isfinite(inputs).all(axis=1)
-    root_weight = np.sqrt(dataset.weight[known])
+    if not known.any():
+        return no_prediction
     slowdown = np.exp(dataset.log_slowdown[known])
-    coefficients = np.linalg.lstsq(inputs[known] * root_weight[:, None], slowdown * root_weight, rcond=None)[0]
+    line = LinearRegression().fit(inputs[known], slowdown, sample_weight=dataset.weight[known])
 
     def rule(rows: PairRows) -> Floats:
-        predicted = _with_intercept(column_values(rows, columns)) @ coefficients
+        predicted = line.intercept_ + column_values(rows, columns) @ line.coef_
         return np.asarray(np.log(np.maximum(MIN_SLOWDOWN, predicted)))
 
     return rule
@@ -444,27 +447,18 @@ def bandwidth_sum(dataset: Dataset, seed: int) -> Rule:  # noqa: ARG001 - nothin
     return rule
 
 
-def _with_intercept(inputs: Floats) -> Floats:
-    """Return the inputs behind a column of ones."""
-    return np.column_stack([np.ones(len(inputs)), inputs])
-
-
+_RULES = (  # name, function that fits the rule, source, one rule a domain
+    ("gpulet-linear", linear_utilisation, "gpulet, Choi et al., USENIX ATC 2022", True),
+    ("igniter-bandwidth", bandwidth_sum, "iGniter, Xu et al., IEEE TPDS 2023", True),
+    ("lucid-tree", three_class_tree, "Lucid, Hu et al., ASPLOS 2023", True),
+    ("gavel-completion", gavel_completion, "Gavel, Narayanan et al., OSDI 2020", False),
+    ("softimpute", low_rank_residual, "Mazumder, Hastie and Tibshirani, JMLR 2010", False),
+    ("knn", nearest_pairs, "Cover and Hart, IEEE Trans. Inf. Theory 1967", False),
+    ("eva-default", default_throughput, "Eva, Chang and Venkataraman, EuroSys 2025", False),
+    ("roofline", roofline, "Williams, Waterman and Patterson, CACM 2009", False),
+)
 BASELINES: tuple[ModelSettings | Baseline, ...] = (
     MeanModel(),
     AdditiveModel(),
-    Baseline(
-        name="gpulet-linear",
-        fit_rule=linear_utilisation,
-        per_domain=True,
-        source="gpulet, Choi et al., USENIX ATC 2022",
-    ),
-    Baseline(
-        name="igniter-bandwidth", fit_rule=bandwidth_sum, per_domain=True, source="iGniter, Xu et al., IEEE TPDS 2023"
-    ),
-    Baseline(name="lucid-tree", fit_rule=three_class_tree, per_domain=True, source="Lucid, Hu et al., ASPLOS 2023"),
-    Baseline(name="gavel-completion", fit_rule=gavel_completion, source="Gavel, Narayanan et al., OSDI 2020"),
-    Baseline(name="softimpute", fit_rule=low_rank_residual, source="Mazumder, Hastie and Tibshirani, JMLR 2010"),
-    Baseline(name="knn", fit_rule=nearest_pairs, source="Cover and Hart, IEEE Trans. Inf. Theory 1967"),
-    Baseline(name="eva-default", fit_rule=default_throughput, source="Eva, Chang and Venkataraman, EuroSys 2025"),
-    Baseline(name="roofline", fit_rule=roofline, source="Williams, Waterman and Patterson, CACM 2009"),
+    *(Baseline(name=name, fit_rule=fit, source=source, per_domain=apart) for name, fit, source, apart in _RULES),
 )

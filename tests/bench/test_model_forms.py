@@ -13,7 +13,8 @@ from interfere.features.pair import FeatureEncoder
 from interfere.predict.graphs import ModelGraphs
 from interfere.training.dataset import build_dataset
 from interfere.training.models.catalogue import FEATURE_MODELS, MODELS
-from interfere.training.publishing.publication import export_matrix_graph, export_pair_graph, matrix_limit, pair_cost_us
+from interfere.training.models.completed import export_matrix_graph, export_pair_graph
+from interfere.training.publishing.publication import matrix_limit, pair_cost_us
 from tests.bench.history import record
 from tests.serving.one_answer import different_jobs
 

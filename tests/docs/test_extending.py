@@ -28,9 +28,9 @@ from interfere.training.evaluation.candidates import select_champion
 from interfere.training.evaluation.cross_validation import evaluate_models
 from interfere.training.models.additive import MeanModel
 from interfere.training.models.catalogue import select_models
+from interfere.training.models.completed import export_pair_graph
 from interfere.training.models.protocols import ModelSettings
 from interfere.training.pipeline import train
-from interfere.training.publishing.publication import export_pair_graph
 from interfere.training.study_models import TrainedModels
 from tests.docs.architecture_page import ROOT, example
 from tests.reports.html_tree import Tree

@@ -31,7 +31,6 @@ from interfere.reports.numbers import TIMES, fixed, format_times
 from interfere.training.dataset import Dataset
 from interfere.training.evaluation.cross_validation import Evaluation
 from interfere.training.models.gbdt import FittedGbdt, fill_missing
-from interfere.training.models.protocols import FittedModel
 
 SPLIT_TITLES = {
     "pair": "unseen pair of known jobs",
@@ -130,14 +129,6 @@ def slowdown_map(dataset: Dataset, domain: int) -> HeatMap:
         columns=names,
         cells=cells,
     )
-
-
-def trees_of(model: FittedModel) -> FittedGbdt | None:
-    """Return the trees of a model: itself, or the member of an ensemble; None for a model without trees."""
-    if isinstance(model, FittedGbdt):
-        return model
-    inner = getattr(model, "gbdt", getattr(model, "inner", None))
-    return None if inner is None else trees_of(inner)
 
 
 def mean_contributions(trees: FittedGbdt, dataset: Dataset) -> Contributions:

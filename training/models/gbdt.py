@@ -272,6 +272,14 @@ class GbdtModel:
         return FittedGbdt(name=self.name, model_text=booster.model_to_string(), columns=columns)
 
 
+def trees_of(model: object) -> FittedGbdt | None:
+    """Return the trees of a model: itself, or the member of an ensemble; None for a model without trees."""
+    if isinstance(model, FittedGbdt):
+        return model
+    inner = getattr(model, "gbdt", getattr(model, "inner", None))
+    return None if inner is None else trees_of(inner)
+
+
 def _booster(model_text: str) -> Any:
     import lightgbm
 

@@ -1,8 +1,6 @@
 """What a training publishes: the champion as ONNX graphs, its intervals, feasibility, group compositions and card.
 
-The graphs carry the encoder's fingerprint. A parity check compares each graph, run by ONNX Runtime, with its model on
-every training row, on random rows (absent features, unknown identities, values far outside the training range) and on
-rows exactly on split thresholds. The matrix limit of a model that predicts pair by pair is estimated in CPU
+The matrix limit of a model that predicts pair by pair is estimated in CPU
 microseconds of one core, from the size of the model alone, so that equal models state equal limits on every machine;
 `tests/bench/test_model_forms.py` compares it with what a pair takes.
 
@@ -29,9 +27,8 @@ from numpy.typing import NDArray
 
 from interfere.data.cards.hub import model_metadata
 from interfere.data.tables import Table
-from interfere.errors import ModelError, UnfitError
+from interfere.errors import UnfitError
 from interfere.predict.acceptance.goldens import (
-    PARITY_BUDGET,
     Golden,
     SlowdownRange,
     goldens_content,
@@ -39,7 +36,6 @@ from interfere.predict.acceptance.goldens import (
     replay_goldens,
 )
 from interfere.predict.completion import ARRAYS
-from interfere.predict.graphs import open_session
 from interfere.predict.intervals import PairIntervals, pair_interval_arrays
 from interfere.predict.manifest import (
     FORMAT,
@@ -53,7 +49,6 @@ from interfere.predict.manifest import (
 )
 from interfere.predict.online import prior
 from interfere.predict.onnx import load_model
-from interfere.predict.transfer.process import all_pairs
 from interfere.protocols import PairEncoder
 from interfere.records import JobProfile
 from interfere.reports.document import Document
@@ -65,28 +60,26 @@ from interfere.training.dataset import (
     Dataset,
     SourceTables,
     known_profiles,
-    pair_rows,
 )
 from interfere.training.evaluation.candidates import Candidates
-from interfere.training.evaluation.figures import trees_of
 from interfere.training.evaluation.gate import unseen_predictions
 from interfere.training.evaluation.interval_calibration import calibrate_intervals, partner_counts
 from interfere.training.evaluation.scores import scores_document
 from interfere.training.groups.evaluation import DomainComposition
-from interfere.training.models.completed import completion_of_model, encoded_workloads, exported_form
-from interfere.training.models.feasibility import feasibility_rows, fit_feasibility
-from interfere.training.models.onnx_graph import (
-    run_matrix_graph,
-    run_pair_graph,
-    share_equal_constants,
-    stamp_fingerprint,
+from interfere.training.models.completed import (
+    completion_of_model,
+    encoded_workloads,
+    export_matrix_graph,
+    export_pair_graph,
+    exported_form,
 )
+from interfere.training.models.feasibility import feasibility_rows, fit_feasibility
+from interfere.training.models.gbdt import trees_of
 from interfere.training.models.protocols import FittedModel
 from interfere.training.publishing.goldens import FittedParts, stated_range
 from interfere.training.publishing.model_card import TrainingTable, model_card
 from interfere.training.publishing.residual_prior import fit_residual_prior, out_of_fold_errors, residual_prior_file
 
-RANDOM_JOBS = 32
 MATRIX_TIME_S = 5.0  # half the time that clients wait by default
 ENCODING_US, TREE_US = 1.0, 0.03  # of a pair: 400 trees take 7 to 13 µs on one core
 UNKNOWN_KIND_US = 50.0  # of a model without trees that does not factorise: none of ours
@@ -106,89 +99,6 @@ def pair_cost_us(model: FittedModel) -> float:
     """Return the estimated CPU time of one pair among many, in microseconds."""
     trees = trees_of(model)
     return UNKNOWN_KIND_US if trees is None else ENCODING_US + TREE_US * trees.model_text.count("\nTree=")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedGraph:
-    """A graph that passed the parity check."""
-
-    content: bytes
-    rows_compared: int
-    max_error: float  # largest |graph - model| in log slowdown
-
-
-def export_pair_graph(model: FittedModel, dataset: Dataset, encoder: PairEncoder, *, seed: int = 0) -> ExportedGraph:
-    """Export `pair.onnx` of the model. Raises ModelError where the graph differs from the model."""
-    model, dataset = exported_form(model, dataset)
-    graph = stamp_fingerprint(share_equal_constants(model.to_onnx()), encoder.fingerprint)
-    session = open_session(graph)
-    jobs, ids = random_jobs(dataset, seed)
-    i, j = all_pairs(len(jobs))
-    random_rows = pair_rows(encoder, jobs, ids, i, j, np.arange(len(i)) % (len(dataset.domains) + 1))
-    trees = trees_of(model)
-    on_thresholds = [trees.threshold_rows(dataset.rows)] if trees else []
-    compared = [rows for rows in (dataset.rows, *on_thresholds, random_rows) if len(rows)]
-    max_error = max(_max_difference(run_pair_graph(session, rows), model.predict(rows)) for rows in compared)
-    rows_compared = sum(map(len, compared))
-    return _require_parity(graph, rows_compared, max_error, f"pair.onnx of {model.name}")
-
-
-def export_matrix_graph(model: FittedModel, dataset: Dataset, encoder: PairEncoder, *, seed: int = 0) -> ExportedGraph:
-    """Export `matrix.onnx` of a model that factorises over jobs, compared with its pair predictions in both directions.
-
-    Raises ModelError where they differ.
-    """
-    model, dataset = exported_form(model, dataset)
-    assert hasattr(model, "to_matrix_onnx"), "a model that factorises over jobs"
-    graph = stamp_fingerprint(share_equal_constants(model.to_matrix_onnx()), encoder.fingerprint)
-    session = open_session(graph)
-    jobs, ids = random_jobs(dataset, seed)
-    v = len(jobs) // 3  # fewer victims than neighbours, so that a transposed matrix cannot pass
-    i, j = (side.ravel() for side in np.indices((v, len(jobs))))
-
-    def predicted(victim: NDArray[np.int64], neighbour: NDArray[np.int64], domain: int) -> NDArray[np.float64]:
-        return model.predict(pair_rows(encoder, jobs, ids, victim, neighbour, domain)).reshape(v, len(jobs))
-
-    max_error = 0.0
-    for domain in range(len(dataset.domains) + 1):
-        log_victim, log_neighbour = run_matrix_graph(session, jobs[:v], ids[:v], jobs, ids, domain)
-        victim_error = _max_difference(log_victim, predicted(i, j, domain))
-        neighbour_error = _max_difference(log_neighbour, predicted(j, i, domain))
-        max_error = max(max_error, victim_error, neighbour_error)
-    rows_compared = 2 * v * len(jobs) * (len(dataset.domains) + 1)
-    return _require_parity(graph, rows_compared, max_error, f"matrix.onnx of {model.name}")
-
-
-def random_jobs(dataset: Dataset, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return (float32[n, F], int64[n]): random jobs as columns, and their identities.
-
-    Every column is drawn from the real jobs; half of the drawn values are shifted, and a tenth is absent. Identities
-    are random and may be 0.
-    """
-    rng = np.random.default_rng([seed, 11])
-    width = len(dataset.job_columns)
-    real = dataset.rows.pairs[:, :width]
-    drawn = np.stack([rng.choice(real[:, k], size=RANDOM_JOBS) for k in range(width)], axis=1)
-    shifted = drawn + rng.normal(scale=2.0, size=drawn.shape) * (rng.random(drawn.shape) < 0.5)
-    # Counts and shares stay non-negative: encode_pairs takes logarithms of sums of some columns.
-    jobs = np.where(rng.random(drawn.shape) < 0.1, np.nan, np.maximum(shifted, np.minimum(drawn, 0.0)))
-    return jobs.astype(np.float32), rng.integers(0, len(dataset.workloads) + 1, size=RANDOM_JOBS)
-
-
-def _max_difference(graph: NDArray[np.float64], model: NDArray[np.float64]) -> float:
-    """Return the largest absolute difference; infinite where either holds NaN."""
-    difference = np.abs(graph - model)
-    return float(difference.max()) if np.isfinite(difference).all() else float("inf")
-
-
-def _require_parity(graph: bytes, rows_compared: int, max_error: float, subject: str) -> ExportedGraph:
-    if not max_error <= PARITY_BUDGET:
-        raise ModelError(
-            f"{subject} disagrees with the model it was exported from",
-            value=f"by {max_error:.3g} in log slowdown on {rows_compared} rows, {PARITY_BUDGET:g} are allowed",
-            remedy="nothing was published; report it with the versions of lightgbm, torch, onnx and onnxruntime",
-        )
-    return ExportedGraph(content=graph, rows_compared=rows_compared, max_error=max_error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

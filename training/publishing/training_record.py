@@ -27,11 +27,11 @@ from interfere.training.evaluation.figures import (
     mean_contributions,
     predicted_vs_measured,
     slowdown_map,
-    trees_of,
 )
 from interfere.training.evaluation.gate import Verdict
 from interfere.training.evaluation.scores import card_tables
 from interfere.training.models.completed import exported_form, settings_of
+from interfere.training.models.gbdt import trees_of
 from interfere.training.models.protocols import FittedModel
 from interfere.training.publishing.model_card import card_head
 from interfere.training.publishing.publication import Publication

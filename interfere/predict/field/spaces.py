@@ -237,16 +237,15 @@ class EffectSpace:
 def _whitened(term: Term, first: int) -> _Whitened:
     """Return a term with uncorrelated effects, whose place among the others is given."""
     variances = np.einsum("gdd->gd", term.covariance)
+    scaled = np.zeros_like(term.loadings)
+    inside = term.groups >= 0
     if np.count_nonzero(term.covariance) == np.count_nonzero(variances):
-        root = np.sqrt(variances)[:, :, None] * np.eye(variances.shape[1])
+        deviations = np.sqrt(variances)
+        root = deviations[:, :, None] * np.eye(variances.shape[1])
+        scaled[inside] = term.loadings[inside] * deviations[term.groups[inside]]
     else:
         values, vectors = np.linalg.eigh(term.covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
-    scaled = np.zeros_like(term.loadings)
-    inside = term.groups >= 0
-    if term.covariance.shape[1] == 1:
-        scaled[inside] = term.loadings[inside] * root[term.groups[inside], :, 0]
-    else:
         scaled[inside] = np.einsum("pd,pde->pe", term.loadings[inside], root[term.groups[inside]])
     return _Whitened(term.groups, scaled, root, first)
 

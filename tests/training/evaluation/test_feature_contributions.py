@@ -7,10 +7,9 @@ from interfere.training.evaluation.figures import (
     contributions_figure,
     mean_contributions,
     row_contributions,
-    trees_of,
 )
 from interfere.training.models.ensemble import EnsembleModel
-from interfere.training.models.gbdt import GbdtModel
+from interfere.training.models.gbdt import GbdtModel, trees_of
 from interfere.training.models.gp.model import GpModel
 
 

@@ -11,9 +11,9 @@ from interfere.errors import ModelError
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.graphs import open_session
 from interfere.training.dataset import Dataset
+from interfere.training.models.completed import export_pair_graph
 from interfere.training.models.gbdt import FittedGbdt, GbdtModel, floor32, round_thresholds
 from interfere.training.models.onnx_graph import run_pair_graph
-from interfere.training.publishing.publication import export_pair_graph
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import pytest
 
 from interfere.features.pair import FeatureEncoder
 from interfere.training.dataset import Dataset, build_dataset
+from interfere.training.models.completed import export_matrix_graph, export_pair_graph
 from interfere.training.models.gp.model import FittedGp, GpModel
 from interfere.training.models.gp.posterior import ResidualRows, fit_low_rank, low_rank_residual
-from interfere.training.publishing.publication import export_matrix_graph, export_pair_graph
 from tests.training.worlds import world
 
 COUNT = 40  # workloads

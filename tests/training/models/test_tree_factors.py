@@ -6,12 +6,17 @@ import pytest
 from interfere.features.pair import FeatureEncoder
 from interfere.predict.graphs import open_session
 from interfere.training.dataset import Dataset, PairRows
-from interfere.training.models.completed import CompletedModel, jobs_of_rows
+from interfere.training.models.completed import (
+    CompletedModel,
+    export_matrix_graph,
+    export_pair_graph,
+    jobs_of_rows,
+    random_jobs,
+)
 from interfere.training.models.ensemble import FACTORISING_TREES, EnsembleModel
 from interfere.training.models.gbdt import ABSENT, FittedGbdt, GbdtModel
 from interfere.training.models.gp.model import GpModel
 from interfere.training.models.onnx_graph import run_matrix_graph, run_pair_graph
-from interfere.training.publishing.publication import export_matrix_graph, export_pair_graph, random_jobs
 
 
 @pytest.fixture(scope="module")

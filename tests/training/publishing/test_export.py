@@ -12,9 +12,9 @@ from interfere.features.pair import FeatureEncoder
 from interfere.predict.graphs import open_session
 from interfere.training.dataset import Dataset, PairRows
 from interfere.training.models.catalogue import MODELS
+from interfere.training.models.completed import ExportedGraph, export_matrix_graph, export_pair_graph, random_jobs
 from interfere.training.models.onnx_graph import run_matrix_graph
 from interfere.training.models.protocols import FittedModel
-from interfere.training.publishing.publication import ExportedGraph, export_matrix_graph, export_pair_graph, random_jobs
 
 
 @pytest.fixture(scope="module")

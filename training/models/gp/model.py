@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from interfere.predict.completion import MIN_SPREAD, centre_and_spread
 from interfere.predict.novelty import CLIP, JITTER, JobSpace, gaussian
 from interfere.training.dataset import Dataset, PairRows
+from interfere.training.models.completed import distinct_jobs
 from interfere.training.models.gp.posterior import GpPosterior, ResidualRows, fit_low_rank
 
 Floats = NDArray[np.float64]
@@ -100,12 +101,12 @@ class GpModel:
         kept = dataset.take(kept_index)
         mu = float(np.average(kept.log_slowdown, weights=kept.weight))
         sd = float(kept.log_slowdown.std()) or 1.0
-        jobs, victim_job, neighbour_job = _distinct_jobs(kept)
-        space = standardised_space(jobs)
+        distinct = distinct_jobs(kept.rows)
+        space = standardised_space(distinct.jobs)
         rows = _TrainingRows(
             points=space.points,
-            victim_job=victim_job,
-            neighbour_job=neighbour_job,
+            victim_job=distinct.victim,
+            neighbour_job=distinct.neighbour,
             victim=kept.rows.victim,
             neighbour=kept.rows.neighbour,
             domain=kept.rows.domain,
@@ -213,15 +214,6 @@ def weighted_space(space: JobSpace, weight: Floats) -> JobSpace:
 def _sample_indices(count: int, size: int, rng: np.random.Generator) -> Ints:
     """Return ascending indices below `count`: a random sample of `size`, or all indices if there are fewer."""
     return np.sort(rng.choice(count, size, replace=False)) if count > size else np.arange(count)
-
-
-def _distinct_jobs(dataset: Dataset) -> tuple[NDArray[np.float32], Ints, Ints]:
-    """Return the distinct encoded jobs float32[m, F] and, for each row, the indices of its victim and neighbour."""
-    width = len(dataset.job_columns)
-    jobs = np.concatenate([dataset.rows.pairs[:, :width], dataset.rows.pairs[:, width : 2 * width]])
-    distinct, index = np.unique(jobs.view(np.uint32), axis=0, return_inverse=True)  # by bits: NaN equals NaN
-    victim_job, neighbour_job = index.reshape(2, len(dataset))
-    return np.ascontiguousarray(distinct).view(np.float32), victim_job, neighbour_job
 
 
 def _torch_kernel(points: Any, weight: Any) -> Any:

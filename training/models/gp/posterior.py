@@ -25,6 +25,7 @@ from interfere.predict.field.gaussian import condition
 from interfere.predict.field.terms import Rows, Term
 from interfere.predict.novelty import JobSpace, pair_novelty
 from interfere.training.dataset import PairRows, RowColumns
+from interfere.training.models.completed import distinct_jobs
 
 Floats = NDArray[np.float64]
 
@@ -50,8 +51,9 @@ class GpPosterior:
 
     def novelty(self, rows: PairRows) -> Floats:
         """Return the novelty of each pair, float64[p] in [0, 1]."""
-        victims, neighbours = self._jobs(rows)
-        return pair_novelty(self.interaction_space.novelty(victims), self.interaction_space.novelty(neighbours))
+        distinct = distinct_jobs(rows)
+        novelty = self.interaction_space.novelty(distinct.jobs)
+        return pair_novelty(novelty[distinct.victim], novelty[distinct.neighbour])
 
     def predict(self, rows: PairRows) -> Floats:
         """Return the predicted log slowdowns of the rows, float64[p], computed in chunks to bound memory."""
@@ -61,18 +63,14 @@ class GpPosterior:
 
     def _predict(self, rows: PairRows) -> Floats:
         """Return the predictions for the rows of one chunk, float64[p]."""
-        victims, neighbours = self._jobs(rows)
-        main, interaction = self.main_space, self.interaction_space
-        interactions = ((interaction.kernel(victims) @ self.both) * interaction.kernel(neighbours)).sum(axis=1)
+        distinct = distinct_jobs(rows)
+        victims, neighbours = distinct.victim, distinct.neighbour
+        main, interaction = self.main_space.kernel(distinct.jobs), self.interaction_space.kernel(distinct.jobs)
+        interactions = np.einsum("pm,pm->p", (interaction @ self.both)[victims], interaction[neighbours])
         identities = self.own[rows.domain, rows.victim] + self.from_neighbour[rows.domain, rows.neighbour]
-        main_effects = main.kernel(victims) @ self.victim + main.kernel(neighbours) @ self.neighbour
+        main_effects = (main @ self.victim)[victims] + (main @ self.neighbour)[neighbours]
         interplay = (self.u[rows.domain, rows.victim] * self.w[rows.domain, rows.neighbour]).sum(axis=1)
         return np.asarray(self.level[rows.domain] + main_effects + interactions + identities + interplay)
-
-    def _jobs(self, rows: PairRows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the job columns of victims and of neighbours, float32[p, F] each."""
-        width = self.job_columns
-        return rows.pairs[:, :width], rows.pairs[:, width : 2 * width]
 
 
 # Picked once, for both public tables, on unseen pairs and jobs.
