@@ -155,6 +155,7 @@ class SlurmJob:
     restarts: int = 0
     may_requeue: bool = False
     node: str = ""  # where it runs or ran; several nodes as Slurm writes them, such as n[0-1]
+    expected_nodes: tuple[str, ...] = ()  # of a pending job: where Slurm expects it to start, if it says so
     held: tuple[Held, ...] = ()  # while it runs
 
     @property
@@ -207,6 +208,11 @@ class SlurmJob:
     def takes_whole_gpus(self) -> bool:
         """Whether the job requests GPUs as a whole."""
         return re.search("gres[:/]gpu", self.tres) is not None
+
+    @property
+    def is_next_for_whole_gpus(self) -> bool:
+        """Whether Slurm keeps the next free GPUs of the job's partition for it."""
+        return self.state == "PENDING" and self.takes_whole_gpus and self.reason == "Resources"
 
     @property
     def typed(self) -> bool:
@@ -287,6 +293,7 @@ def _job(row: Mapping[str, Any], only_user: int | None) -> SlurmJob:
         restarts=_number(row.get("restart_cnt")),
         may_requeue=row.get("requeue") is True,
         node=node,
+        expected_nodes=node_names(str(row.get("scheduled_nodes") or "")),
         held=tuple(
             Held(kind, GpuAddress(name, gres), int(count))
             for name, detail in zip(
@@ -312,6 +319,15 @@ def node_names(text: str) -> tuple[str, ...]:
             for number in range(_whole(first), _whole(last or first) + 1):
                 names += node_names(f"{before}{number:0{len(first)}d}{after}")
     return tuple(names)
+
+
+def read_expected_nodes(text: str) -> dict[str, tuple[str, ...]]:
+    """Return the nodes on which Slurm expects pending jobs to start, by job id; jobs without any are left out.
+
+    `text`: lines of a job id and its nodes, as `squeue --format="%i %Y"` writes them.
+    """
+    found = re.findall(r"(?m)^(\d+) +([^\s(]\S*)$", text)
+    return {job_id: node_names(nodes) for job_id, nodes in found}
 
 
 def _note(row: Mapping[str, Any], only_user: int | None) -> Note | None:

@@ -37,6 +37,7 @@ from interfere.serving.adapters.slurm.jobs import (
     SlurmJob,
     as_word,
     is_safe,
+    read_expected_nodes,
     read_jobs,
     read_nodes,
 )
@@ -182,8 +183,16 @@ class SlurmCommands:
         self._timeout_s, self._only_user = timeout_s, only_user
 
     def jobs(self) -> tuple[SlurmJob, ...]:
-        """Return all jobs, with those that ended in the last MinJobAge seconds."""
-        return read_jobs(self._run("squeue", "--json"), self._only_user)
+        """Return all jobs, with those that ended in the last MinJobAge seconds.
+
+        Slurm before 23.02 writes the nodes that it keeps for a job into its tables and not into its JSON.
+        """
+        jobs = read_jobs(self._run("squeue", "--json"), self._only_user)
+        if not any(job.is_next_for_whole_gpus and not job.expected_nodes for job in jobs):
+            return jobs
+        text = self._run("squeue", "--noheader", "--states=PENDING", "--format=%i %Y")
+        expected = read_expected_nodes(text)
+        return tuple(replace(job, expected_nodes=expected.get(job.id, job.expected_nodes)) for job in jobs)
 
     def nodes(self) -> tuple[Node, ...]:
         """Return all nodes."""

@@ -13,14 +13,8 @@ from interfere.errors import InvalidInputError
 from interfere.records import ActionKind, MemoryUsage
 from interfere.serving.adapters.observations import outcomes
 from interfere.serving.adapters.slurm.jobs import GpuAddress, Held, Note
-from interfere.serving.adapters.slurm.port import (
-    SlurmPort,
-    decided_jobs,
-    partition_problem,
-    partitions,
-    slurm_advisor,
-    slurm_metrics,
-)
+from interfere.serving.adapters.slurm.port import SlurmPort, decided_jobs, slurm_advisor, slurm_metrics
+from interfere.serving.adapters.slurm.problem import partition_problem, partitions
 from interfere.serving.adapters.slurm.scontrol import SlurmCommands, end, place
 from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings
 from interfere.serving.server import RunningServer

@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
-from interfere.serving.adapters.slurm.jobs import GpuAddress, Held, Note, SlurmJob, node_names, read_jobs, read_nodes
+from interfere.serving.adapters.slurm.jobs import (
+    GpuAddress,
+    Held,
+    Note,
+    SlurmJob,
+    node_names,
+    read_expected_nodes,
+    read_jobs,
+    read_nodes,
+)
 from tests.serving.adapters.slurm.facts import NOW, job_row, node_row, pending, sinfo, squeue
 
 
@@ -93,6 +102,13 @@ def test_a_node_that_we_chose_is_no_choice_of_the_user() -> None:
     assert one(required_nodes="n1", admin_comment=str(note), dependency="afterany:3").special == "dependency"
     note = replace(note, after=("3",))
     assert one(required_nodes="n1", admin_comment=str(note), dependency="afterany:3").special == ""
+
+
+def test_the_nodes_that_slurm_keeps_for_a_job_come_from_new_json_or_old_tables() -> None:
+    (job,) = read_jobs(squeue([job_row(7, scheduled_nodes="n[0-1]")]))
+    assert job.expected_nodes == ("n0", "n1")
+    table = "7 n[0-1],m2\n8 (null)\n9 \n10_[1-3] n5\nslurm_load_jobs error: none\n"
+    assert read_expected_nodes(table) == {"7": ("n0", "n1", "m2")}
 
 
 def test_nodes_that_take_no_job_and_gpus_without_an_address() -> None:

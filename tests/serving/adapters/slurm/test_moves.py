@@ -12,7 +12,8 @@ from interfere.errors import InvalidInputError
 from interfere.records import Action, ActionKind
 from interfere.serving.adapters.problem import check_plan_subjects
 from interfere.serving.adapters.slurm.jobs import GpuAddress, Note, SlurmJob
-from interfere.serving.adapters.slurm.port import SlurmPort, partition_problem, partitions, slurm_metrics
+from interfere.serving.adapters.slurm.port import SlurmPort, slurm_metrics
+from interfere.serving.adapters.slurm.problem import partition_problem, partitions
 from interfere.serving.adapters.slurm.scontrol import SlurmCommands, move, place
 from interfere.serving.adapters.slurm.settings import SlurmSettings
 from tests.serving.adapters.slurm.cluster import Cluster

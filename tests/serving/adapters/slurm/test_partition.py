@@ -7,7 +7,7 @@ from interfere.records import Device
 from interfere.records.cluster import HIGHEST_PRIORITY
 from interfere.serving.adapters.problem import MAX_PAIRS
 from interfere.serving.adapters.slurm.jobs import GpuAddress, Held, Note
-from interfere.serving.adapters.slurm.port import PartitionProblem, partition_problem, partitions
+from interfere.serving.adapters.slurm.problem import OTHER_NODES, PartitionProblem, partition_problem, partitions
 from tests.serving.adapters.slurm.facts import NOW, SETTINGS, node, pending, running
 
 
@@ -93,6 +93,28 @@ def test_a_job_that_slurm_would_not_start_before_a_gang_is_not_placed() -> None:
     assert [job.id for job in view(older, unknown, younger, short).candidates] == ["1"]
     for other in (replace(gang, reason="Priority"), replace(gang, partition="b"), replace(gang, tres="")):
         assert len(view(older, other, younger, short).candidates) == 3
+
+
+def test_a_long_job_is_kept_only_from_the_nodes_that_a_gang_will_take() -> None:
+    """Slurm would backfill it on the other nodes: it may be placed there."""
+    gang = pending(2, note=None, tres="gres:gpu:2", reason="Resources", special="several nodes")
+    gang = replace(gang, start_s=NOW + 300.0, expected_nodes=("n0",))
+    jobs = (pending(1), gang, pending(3), pending(4, limit_s=240.0))
+    nodes = (node(), node("n1"))
+    seen = view(*jobs, nodes=nodes)
+    assert seen.snapshot is not None
+    pools = {job.id: job.pools for job in seen.snapshot.pending}
+    assert pools == {"1": (), "3": (OTHER_NODES,), "4": ()}, "1 is before the gang, 4 ends before it starts"
+    places = {device.id: device.pool for device in seen.snapshot.devices}
+    assert places == {"n0/g0": "", "n0/g1": "", "n1/g0": OTHER_NODES, "n1/g1": OTHER_NODES}
+    assert not seen.left_out
+    assert not seen.behind
+    # where it takes all of them, and where Slurm does not say what it takes, the job waits as before
+    for names in (("n0", "n1"), (), ("elsewhere",)):
+        held = view(pending(1), replace(gang, expected_nodes=names), pending(3), nodes=nodes)
+        assert [job.id for job in held.behind] == ["3"]
+        assert held.snapshot is not None
+        assert {device.pool for device in held.snapshot.devices} == {""}
 
 
 def test_gpus_that_advice_must_not_share() -> None:

@@ -20,7 +20,7 @@ from interfere.serving.adapters.slurm.scontrol import ENDINGS, SlurmCommands, Sp
 from interfere.serving.adapters.slurm.settings import SlurmSettings
 from interfere.serving.adapters.windows import Place, Residency
 from tests.serving.adapters.slurm.cluster import FILES
-from tests.serving.adapters.slurm.facts import NOW, pending, running
+from tests.serving.adapters.slurm.facts import NOW, job_row, pending, running, sinfo, squeue
 from tests.serving.adapters.slurm.shims import fake, shim, told
 
 
@@ -240,6 +240,25 @@ def test_commands_that_hang_fail_or_are_missing(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(UnfitError, match="squeue is missing"):
         slurm.jobs()
+
+
+def test_the_table_of_kept_nodes_is_read_where_a_gang_is_next_and_json_does_not_say_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gang = {"tres_per_node": "gres:gpu:2", "state_reason": "Resources", "admin_comment": ""}
+
+    def expected(**given: object) -> dict[str, tuple[str, ...]]:
+        fake(tmp_path, squeue([job_row(1), job_row(2, **(gang | given))]), sinfo([]))
+        table = f'case "$*" in --json) cat {tmp_path}/jobs.json;; *) echo table >> {tmp_path}/told; echo "2 n1";; esac'
+        (tmp_path / "squeue").write_text(f"#!/bin/sh\n{table}\n")
+        return {job.id: job.expected_nodes for job in SlurmCommands(5.0).jobs()}
+
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert expected() == {"1": (), "2": ("n1",)}
+    assert told(tmp_path) == ["table"]
+    assert expected(scheduled_nodes="n0") == {"1": (), "2": ("n0",)}
+    assert expected(state_reason="Priority") == {"1": (), "2": ()}
+    assert told(tmp_path) == []
 
 
 def test_the_bare_install_is_enough() -> None:

@@ -15,7 +15,8 @@ from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.problem import check_plan_subjects
 from interfere.serving.adapters.round import Advisor, one_round
 from interfere.serving.adapters.slurm.jobs import GpuAddress
-from interfere.serving.adapters.slurm.port import NODES_S, partition_problem, slurm_advisor, slurm_metrics
+from interfere.serving.adapters.slurm.port import NODES_S, slurm_advisor, slurm_metrics
+from interfere.serving.adapters.slurm.problem import partition_problem
 from interfere.serving.adapters.slurm.scontrol import SlurmCommands, place
 from interfere.serving.adapters.slurm.settings import DeviceRule, SlurmSettings
 from interfere.serving.server import RunningServer
