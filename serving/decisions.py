@@ -309,7 +309,8 @@ def explain(
     if subproblem:
         if not math.isnan(subproblem.now_s):
             subproblem = with_running_grants(subproblem, store.ledgers.read(subproblem.scope))
-        known = state.context(subproblem, site_policy, other_device_types=tuple(context.device_types))
+        types = tuple(context.device_types)
+        known = state.context(subproblem, site_policy, other_device_types=types, catalogue=context.catalogue)
         decision = decision_problem(known, by_start_weight=True)
     # 3. What the job may not have, and what else it could have got.
     refused, refused_total = refusals(decision, action) if decision else ((), 0)

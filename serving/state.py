@@ -5,8 +5,8 @@ One writer replaces the state as a whole; readers never wait for it.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Container, Mapping
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ from interfere.serving.learning.log_fold import LearnedState
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.profiles import StoredProfiles
 from interfere.store.rows import DecisionAudit
+
+WorkloadOnType = tuple[str, str]  # a workload, and a device type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,19 +189,56 @@ class ServedState:
         return tuple(changes)
 
     def context(self, snapshot: Snapshot, site_policy: SitePolicy = NO_ADDITIONS, **others: Any) -> PlanningContext:
-        """Return the input of a decision about a snapshot. `others`: further fields, or others than this state has."""
+        """Return the input of a decision about a snapshot. `others`: further fields, or others than this state has.
+
+        A job of an unknown workload runs alone first. While one does, its device takes no other job, and the waiting
+        jobs of its workload are predicted from what is known of all workloads.
+        """
+        measured = self._measured_alone(snapshot)
+        if measured:
+            kept = set(measured.values())
+            devices = (replace(each, seats=1) if each.id in kept else each for each in snapshot.devices)
+            snapshot = replace(snapshot, devices=tuple(devices))
         fields: dict[str, Any] = {
             "predictor": self.predictor,
-            "catalogue": self.catalogue(),
+            "catalogue": self.catalogue(measured),
             "latency_predictor": self.latency_predictor,
             "custom_objective": site_policy.objective_of(snapshot),
             "custom_rules": site_policy.rules,
         }
         return PlanningContext(snapshot=snapshot, **(fields | others))
 
-    def catalogue(self) -> ProfileLookup:
-        """Return the lookup of profiles and measured memory that decisions use."""
-        return ProfileLookup(profiles=self.profile_of_job, used_bytes=self.learned.used_bytes)
+    def _measured_alone(self, snapshot: Snapshot) -> dict[WorkloadOnType, str]:
+        """Return the device on which a job of each unknown workload runs alone, where another job of it waits and can
+        be predicted without a measurement."""
+        waiting = dict.fromkeys(job.workload for job in snapshot.pending)
+        device_types = dict.fromkeys(device.type for device in snapshot.devices)
+        unknown = {
+            (workload, device_type)
+            for device_type in device_types
+            for workload in waiting
+            if self.profile_of_job(Job(id="job", workload=workload), device_type) is None
+            and self.predictor.stand_ins.profile(workload, device_type, is_measured=True) is not None
+        }
+        found: dict[WorkloadOnType, str] = {}
+        for device in snapshot.devices if unknown else ():
+            for job in device.residents if len(device.residents) == 1 else ():
+                key = job.workload, device.type
+                if key in unknown and self.profile_of_job(job, device.type) is None:
+                    found[key] = min(device.id, found.get(key, device.id))
+        return found
+
+    def catalogue(self, measured: Container[WorkloadOnType] = ()) -> ProfileLookup:
+        """Return the lookup of profiles and measured memory that decisions use. `measured`: unknown workloads of which
+        a job runs alone now."""
+
+        def profile(job: Job, device_type: str) -> JobProfile | None:
+            found = self.profile_of_job(job, device_type)
+            if found is None and (job.workload, device_type) in measured:
+                return self.predictor.stand_ins.profile(job.workload, device_type, is_measured=True)
+            return found
+
+        return ProfileLookup(profiles=profile, used_bytes=self.learned.used_bytes)
 
     def profile_of_job(self, job: Job, device_type: str) -> JobProfile | None:
         """Return the profile of a job, or a stand-in profile with what was learned of its workload; None without

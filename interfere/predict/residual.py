@@ -167,7 +167,7 @@ class OnlineModel:
         """Return the wrapped model's slowdowns times exp(correction), with intervals from the learned posterior."""
         batch = replace(batch, allow_extrapolation=self._may_extrapolate(batch))
         answer = self._inner.predict_pairs(batch)
-        if not self.state.domains or len(batch) == 0:
+        if len(batch) == 0 or not (self.state.domains or self.stand_ins.mask(batch.jobs).any()):
             return answer
         pairs = PairPlaces(_keys(batch.jobs, batch), batch.victim, batch.neighbour)
         # 1. Observed pairs that are too novel for the wrapped model, and unprofiled jobs, get an uncorrected answer.
@@ -196,10 +196,10 @@ class OnlineModel:
         """Return the wrapped model's slowdowns of both directions, each corrected like a pair."""
         batch = replace(batch, allow_extrapolation=self._may_extrapolate(batch))
         answer = self._inner.predict_matrix(batch, quantile=quantile)
-        if not self.state.domains or answer.victim_slowdown.size == 0:
+        jobs = (*batch.victims, *batch.neighbours)
+        if answer.victim_slowdown.size == 0 or not (self.state.domains or self.stand_ins.mask(jobs).any()):
             return answer
         pairs = PairPlaces.matrix(_keys(batch.victims, batch), _keys(batch.neighbours, batch))
-        jobs = (*batch.victims, *batch.neighbours)
         # 1. Observed pairs that are too novel for the wrapped model, and unprofiled jobs, get an uncorrected answer.
         extrapolated = replace(batch, allow_extrapolation=True)
         if not (batch.allow_extrapolation or self.knows(batch.device_type, batch.mode)):
@@ -268,14 +268,18 @@ class OnlineModel:
         self, pairs: PairPlaces, jobs: Sequence[JobProfile], levels: Sequence[float]
     ) -> list[tuple[tuple[int, ...], list[float]]]:
         """Return the index of each pair with an unprofiled job, and the quantiles of its slowdown at these levels."""
-        unprofiled = self.stand_ins.mask(pairs.keys, jobs)
+        unprofiled = self.stand_ins.mask(jobs)
         if not unprofiled.any():
             return []
         found = np.nonzero(unprofiled[pairs.victim] | unprofiled[pairs.neighbour])
         asked = pairs.at(found)
         ends = zip(asked.victim.tolist(), asked.neighbour.tolist(), strict=True)
         slowdowns = [
-            [self.stand_ins.slowdown(pairs.keys[i], pairs.keys[j], level) for level in levels] for i, j in ends
+            [
+                self.stand_ins.slowdown(pairs.keys[i], pairs.keys[j], (bool(unprofiled[i]), bool(unprofiled[j])), level)
+                for level in levels
+            ]
+            for i, j in ends
         ]
         return list(zip(zip(*(each.tolist() for each in found), strict=True), slowdowns, strict=True))
 

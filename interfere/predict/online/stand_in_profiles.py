@@ -55,16 +55,21 @@ class StandInProfiles:
 
         return resolve_or_stand_in
 
-    def profile(self, workload: str, device_type: str) -> JobProfile | None:
-        """The stand-in of a workload, the same object while nothing changes; None before it was observed."""
-        state = self._effects.state
+    def profile(self, workload: str, device_type: str, *, is_measured: bool = False) -> JobProfile | None:
+        """The stand-in of a workload, the same object while nothing changes; None before it was observed.
+
+        `is_measured`: a job of the workload runs alone at this moment. Other jobs of it are then described before the
+        first observation, by the workload's profile elsewhere or by means; None without either.
+        """
+        state, prior = self._effects.state, self._effects.prior
         keys = [(workload, device_type, mode) for mode in SharingMode]
         was_observed = any(any(self._effects.was_observed(key)) for key in keys)
-        if (was_observed or (workload, device_type) in state.solo_rates) and (
+        if (was_observed or is_measured or (workload, device_type) in state.solo_rates) and (
             profile := self._from_facts(workload, device_type)
         ):
             return profile
-        if not was_observed or state.unprofiled.isdisjoint(keys):
+        has_means = is_measured and any(place == device_type for place, _ in prior.means)
+        if not has_means and (not was_observed or state.unprofiled.isdisjoint(keys)):
             return None
         make = partial(JobProfile, workload=workload, device_type=device_type, step_time_s=NAN, source=UNPROFILED)
         return self._kept(workload, device_type, (0.0, UNPROFILED), make)
@@ -98,21 +103,21 @@ class StandInProfiles:
         self._profiles[workload, device_type] = depends_on, profile
         return profile
 
-    def mask(self, keys: Sequence[WorkloadKey], jobs: Sequence[JobProfile]) -> NDArray[np.bool_]:
+    def mask(self, jobs: Sequence[JobProfile]) -> NDArray[np.bool_]:
         """bool[k]: which jobs are unprofiled."""
-        unprofiled = self._effects.state.unprofiled
-        return np.array(
-            [job.source == UNPROFILED and key in unprofiled for key, job in zip(keys, jobs, strict=True)], dtype=bool
-        )
+        return np.array([job.source == UNPROFILED for job in jobs], dtype=bool)
 
-    def slowdown(self, victim: WorkloadKey, neighbour: WorkloadKey, level: float) -> float:
-        """Quantile `level` of the slowdown of a pair with an unprofiled job, before anything was observed."""
+    def slowdown(
+        self, victim: WorkloadKey, neighbour: WorkloadKey, unprofiled: tuple[bool, bool], level: float
+    ) -> float:
+        """Quantile `level` of the slowdown of a pair before anything was observed. `unprofiled`: is the victim, is the
+        neighbour?"""
         effects = self._effects
         variance = effects.prior.pair_var + effects.prior.noise_var
         variance += sum(
             effects.unprofiled_var[role]
-            for role, key in (("victim", victim), ("neighbour", neighbour))
-            if key in effects.state.unprofiled
+            for role, is_one in zip(("victim", "neighbour"), unprofiled, strict=True)
+            if is_one
         )
         log_median = effects.prior.unprofiled_log_slowdown(victim[0], neighbour[0], victim[1], victim[2])
         return math.exp(log_median + NormalDist().inv_cdf(level) * math.sqrt(variance))
