@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from interfere.errors import InvalidInputError
-from interfere.serving.calls.listening import SERVICE
+from interfere.serving.calls.interceptor import SERVICE
 from interfere.serving.metrics import Metrics
 
 HERE = Path(__file__).parent

@@ -1,68 +1,51 @@
-"""Decisions: made once for each snapshot id, stored with the promises of their scope, and explained on request.
+"""Decisions: checked, made once for each snapshot id, and stored with the promises of their scope.
 
 Law: a request is answered with the stored decision, or with a new decision that is stored before it is sent. The grant
-tables of a scope are read from the store at every call, so that servers on one database give the same answer. An
-explanation computes predictions and costs again with present knowledge.
+tables of a scope are read from the store at every call, so that servers on one database give the same answer.
 """
 
 import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
 
-import numpy as np
-
-from interfere.errors import ConflictError, NotFoundError, UnavailableError
-from interfere.policy.answer.alternatives import alternatives, refusals
-from interfere.policy.answer.subproblem import subproblem_of
-from interfere.policy.context import PlanningContext
-from interfere.policy.deadlines.guarantees import find_infeasible_deadlines
+from interfere.errors import ConflictError, InvalidInputError, LimitError, UnavailableError, Violation
+from interfere.policy.context import MAX_CLOSING_TIMES, PlanningContext
 from interfere.policy.decide import decide
-from interfere.policy.ledger.grants import all_grants, granule_account, with_running_grants
+from interfere.policy.ledger.grants import all_grants, granule_account
 from interfere.policy.ledger.overuse import is_of_grant
+from interfere.policy.problem_size import independent_parts, problem_size
+from interfere.policy.rules.custom import SharingRule
 from interfere.policy.rules.runtime import TICK_S
-from interfere.policy.schedule.sizes import sizes_of_plan, with_present_sizes
 from interfere.policy.site_policy import NO_ADDITIONS, SitePolicy
-from interfere.policy.solve.builder import decision_problem
-from interfere.predict.occlusion import Occlusion
-from interfere.predict.online.stand_in_profiles import UNPROFILED
+from interfere.policy.validate import jobs_where, validate_snapshot
 from interfere.records import (
     NAN,
     AcceptedDeadline,
-    Action,
-    Contribution,
-    Device,
     DeviceGrants,
     DeviceSlots,
-    ExplainQuery,
-    Explanation,
     Grant,
     GrantLine,
     GrantTables,
-    JobProfile,
+    Job,
     MemoryUsage,
     Outcome,
     OutcomeKind,
-    PairBatch,
-    PairExplanation,
     Plan,
-    Prediction,
     ScopeLedger,
     Snapshot,
-    Source,
 )
 from interfere.records.limits import MIN_TIME_BUDGET_S
 from interfere.serving.metrics import Metrics
+from interfere.serving.profiles import ProfileCatalogue
 from interfere.serving.state import ServedState
-from interfere.sharing_modes import DEFAULT_MODE
-from interfere.store.decisions import StoredDecisionAudits
-from interfere.store.rows import DecisionAudit, StoredDecision
+from interfere.store.rows import StoredDecision
 from interfere.store.store import Store
-from interfere.time_budget import TimeBudget, check_interruption
+from interfere.time_budget import check_interruption
 from interfere.v1 import policy_pb2 as pb
 from interfere.wire.converter import from_proto, to_proto
 
@@ -277,165 +260,67 @@ def _stored_decision(snapshot: Snapshot, digest: str, plan: Plan) -> StoredDecis
     )
 
 
-# --- explanations -----------------------------------------------------------------------------------------------------
+# --- what is refused before anything is computed ----------------------------------------------------------------------
 
-MAX_CONTRIBUTIONS = 10  # of one prediction
-ALTERNATIVES_BUDGET_S = 3.0  # a third of what a client waits; ten alternatives of 1,000 jobs take 0.5 s
-MIN_LOG_CHANGE = 1e-6  # of a log slowdown: smaller ones are rounding of the graph's float32
-MEASURED, LEARNED = "this very pair was measured", "what was observed since the training"
-
-
-def explain(
-    query: ExplainQuery,
-    store: Store,
-    state: ServedState,
-    site_policy: SitePolicy = NO_ADDITIONS,
-) -> Explanation:
-    """Return the action that one job got in a stored decision, and the reasons. Raises NotFoundError for an unknown
-    decision or job. `site_policy`: as in `DecisionMaker`."""
-    audit, decided, action = _find(query, store.audits)
-    request = from_proto(Snapshot, pb.MatchRequest.FromString(audit.request))
-    request = with_present_sizes(request, sizes_of_plan(decided, request))
-    context = state.context(request, site_policy, predictor=state.model.predictor)
-    snapshot = find_infeasible_deadlines(context).snapshot
-    # 1. The subproblem in which the job was decided, and the class of the device that it got.
-    context = context.with_snapshot(snapshot)
-    device = context.devices.get(action.device_id)
-    device_class = None if device is None else context.device_class(device)
-    subproblem = subproblem_of(snapshot, decided, query.job_id)
-    # 2. Predictions and costs, as known now.
-    pairs = tuple(_explain_pairs(action, context, state))
-    decision = None
-    if subproblem:
-        if not math.isnan(subproblem.now_s):
-            subproblem = with_running_grants(subproblem, store.ledgers.read(subproblem.scope))
-        types = tuple(context.device_types)
-        known = state.context(subproblem, site_policy, other_device_types=types, catalogue=context.catalogue)
-        decision = decision_problem(known, by_start_weight=True)
-    # 3. What the job may not have, and what else it could have got.
-    refused, refused_total = refusals(decision, action) if decision else ((), 0)
-    budget = TimeBudget.of_search(ALTERNATIVES_BUDGET_S)
-    in_pair = len(action.partners) < 2  # alternatives to a larger group are not solved for
-    solved, left_out = alternatives(decision, action, device_class, budget) if decision and in_pair else ((), 0)
-    return Explanation(
-        decision_id=query.decision_id,
-        scope=audit.scope,
-        workload=context.jobs[query.job_id].workload if query.job_id in context.jobs else "",
-        action=action,
-        pairs=pairs,
-        alternatives=solved,
-        left_out=left_out,
-        refused=refused,
-        refused_total=refused_total,
-        model_version=state.version,
-        changed=state.changes_since(audit),
-    )
+# Costs of one Match: about 100 bytes each. 1,000 pending jobs that all differ beside 700 residents that do are 1.7
+# million and take two seconds of one core; jobs that repeat 40 workloads at three weights are 14,400, however many.
+MAX_COSTS = 2_000_000
+MAX_DEVICES = 20_000
+MAX_PENDING = 20_000
 
 
-def _find(query: ExplainQuery, audits: StoredDecisionAudits) -> tuple[DecisionAudit, Plan, Action]:
-    """Return the audit of a decision, its plan, and its action for the job. Raises NotFoundError."""
-    audit = audits.find(query.decision_id)
-    if audit is None or query.scope not in ("", audit.scope):
-        where = f" of scope {query.scope!r}" if query.scope else ""
-        raise NotFoundError(
-            f"no such decision{where}",
-            value=query.decision_id,
-            remedy="decision ids come with the answers of Match; the newest are kept, the others forgotten",
-        )
-    decided = from_proto(Plan, pb.MatchResponse.FromString(audit.answer))
-    for action in decided.actions:
-        if action.job_id == query.job_id:
-            return audit, decided, action
-    some = ", ".join(action.job_id for action in decided.actions[:5]) or "none"
-    raise NotFoundError(
-        f"decision {query.decision_id} decided nothing about this job",
-        value=query.job_id,
-        remedy=f"one of its {len(decided.actions)} jobs: {some}{', ...' if len(decided.actions) > 5 else ''}",
-    )
+def check_snapshot(snapshot: Snapshot, profiles: ProfileCatalogue, site_policy: SitePolicy = NO_ADDITIONS) -> None:
+    """Raise LimitError for a snapshot that is too large, InvalidInputError for one that contradicts itself, or names
+    unknown profiles or an objective that is not enabled."""
+    check_size(snapshot, site_policy.rules)
+    bad = [
+        Violation(field=name, what="must be printable and short", value=repr(value[:40]), remedy="≤ 256 characters")
+        for name, value in (("scope", snapshot.scope), ("snapshot_id", snapshot.snapshot_id))
+        if len(value) > 256 or not value.isprintable()
+    ]
+    bad += validate_snapshot(snapshot, site_policy.objective_of(snapshot))
+    bad += _unknown_ids(jobs_where(lambda job: bool(job.profile_id), snapshot), profiles)
+    if bad:
+        raise InvalidInputError.from_violations(bad)
 
 
-def _explain_pairs(action: Action, context: PlanningContext, state: ServedState) -> Iterator[PairExplanation]:
-    """Yield the explanations of both directions, the job beside each partner and the reverse; none without a
-    partner."""
-    job, device = context.jobs.get(action.job_id), context.devices.get(action.device_id)
-    if job is None or device is None:
-        return
-    if action.mode:
-        device = replace(device, mode=action.mode)
-    partners = [context.jobs[name] for name in action.partners if name in context.jobs]
-    for victim, neighbour in [pair for partner in partners for pair in ((job, partner), (partner, job))]:
-        profiles = (context.profile(victim, device.type), context.profile(neighbour, device.type))
-        if profiles[0] is not None and profiles[1] is not None:
-            yield _explain_pair((victim.id, neighbour.id), (profiles[0], profiles[1]), device, state)
+def check_job(job: Job, profiles: ProfileCatalogue) -> None:
+    """Raise InvalidInputError for a job that names an unknown profile."""
+    if bad := _unknown_ids([("job", job)], profiles):
+        raise InvalidInputError.from_violations(bad)
 
 
-def _explain_pair(
-    names: tuple[str, str],
-    profiles: tuple[JobProfile, JobProfile],
-    device: Device,
-    state: ServedState,
-) -> PairExplanation:
-    """Return the prediction for one ordered pair and the contributions to it. `names` and `profiles`: of the victim,
-    then of the neighbour."""
-    batch = PairBatch(
-        jobs=profiles,
-        victim=np.array([0]),
-        neighbour=np.array([1]),
-        device_type=device.type,
-        mode=device.mode or DEFAULT_MODE,
-        allow_extrapolation=True,
-    )
-    # 1. The log slowdown from facts alone, with measured pairs, and with what was learned since.
-    corrected, published = state.predictor.predict_pairs(batch), state.model.predictor.predict_pairs(batch)
-    from_facts = state.model.occlusion.log_slowdown(*profiles, device.type, device.mode or DEFAULT_MODE)
-    published_log, corrected_log = (math.log(float(answer.median[0])) for answer in (published, corrected))
-    # 2. What each of them contributes.
-    unprofiled = UNPROFILED in (profiles[0].source, profiles[1].source)
-    contributions = [] if unprofiled else _fact_contributions(names, profiles, device, state.model.occlusion)
-    if published.source[0] is Source.MEASURED:
-        change = published_log - from_facts
-        contributions.append(Contribution(job_id="", name=MEASURED, log_change=change))
-    if corrected_log != published_log and not unprofiled:
-        change = corrected_log - published_log
-        contributions.append(Contribution(job_id="", name=LEARNED, log_change=change))
-    noticeable = [contribution for contribution in contributions if abs(contribution.log_change) > MIN_LOG_CHANGE]
-    noticeable.sort(key=lambda contribution: -abs(contribution.log_change))
-    return PairExplanation(
-        victim_id=names[0],
-        neighbour_id=names[1],
-        median=float(corrected.median[0]),
-        lower=float(corrected.lower[0]),
-        upper=float(corrected.upper[0]),
-        source=corrected.source[0],
-        note=_note(published, unprofiled=unprofiled, fact_slowdown=math.exp(from_facts)),
-        contributions=tuple(noticeable[:MAX_CONTRIBUTIONS]),
-    )
-
-
-def _fact_contributions(
-    names: tuple[str, str],
-    profiles: tuple[JobProfile, JobProfile],
-    device: Device,
-    occlusion: Occlusion,
-) -> list[Contribution]:
-    """Return the contribution of each fact of the two profiles, compared with its reference value."""
+def _unknown_ids(jobs: Iterable[tuple[str, Job]], profiles: ProfileCatalogue) -> list[Violation]:
     return [
-        Contribution(
-            job_id=names[0 if effect.of_victim else 1],
-            name=effect.fact,
-            log_change=effect.log_change,
-            value=effect.value,
-            reference=effect.reference,
-            unit=effect.unit,
+        Violation(
+            field=f"{path}.profile_id",
+            what="no profile has this id",
+            value=repr(job.profile_id),
+            remedy="leave it out to use the workload's newest, or register the profile first",
         )
-        for effect in occlusion.effects(*profiles, device.type, device.mode or DEFAULT_MODE)
+        for path, job in jobs
+        if job.profile_id and not profiles.knows(job.profile_id)
     ]
 
 
-def _note(published: Prediction, *, unprofiled: bool, fact_slowdown: float) -> str:
-    """Return a sentence on the evidence of a prediction; empty where that is the facts of both profiles."""
-    if unprofiled:
-        return "no profile of one of the two: the number rests on what was observed of them, not on facts"
-    if published.source[0] is Source.MEASURED:
-        return f"measured; from facts alone the model would say {fact_slowdown:.2f} ×, and the facts below moved that"
-    return ""
+def check_size(snapshot: Snapshot, custom_rules: Sequence[SharingRule] = ()) -> None:
+    """Raise LimitError for a snapshot whose plan would take more memory and time than one request may."""
+    jobs, devices = len(snapshot.pending), len(snapshot.devices)
+    if jobs > MAX_PENDING or devices > MAX_DEVICES:
+        raise LimitError(
+            "too large a snapshot",
+            value=f"{jobs} pending jobs on {devices} devices",
+            remedy=f"send the first {MAX_PENDING:,} of the queue, and at most {MAX_DEVICES:,} devices a scope",
+        )
+    size = problem_size(snapshot, MAX_CLOSING_TIMES, custom_rules)
+    if size.cells <= MAX_COSTS:
+        return
+    parts = independent_parts(snapshot)
+    if sum(problem_size(part, MAX_CLOSING_TIMES, custom_rules).cells for part in parts) > MAX_COSTS:
+        raise LimitError(
+            "too many jobs that differ",
+            value=f"{size.jobs} kinds of pending jobs, {size.seats} of residents, {size.device_classes} of devices",
+            remedy=f"send a part of the queue: kinds of jobs² × kinds of devices + kinds of jobs × kinds of residents "
+            f"may come to {MAX_COSTS:,}, added over pools that no job joins where every job names its pools; jobs of "
+            f"one workload, weight and limits are one kind",
+        )

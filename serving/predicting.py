@@ -1,22 +1,34 @@
-"""Answers to prediction requests: pairs that may abstain, groups, whole matrices, and advice on sharing modes.
+"""Answers that change nothing: predictions of pairs, groups and matrices, rankings of devices, advice on modes, probes.
 
-Law: an answer is made from one `ServedState`, and leaves nothing of the request behind.
+Law: an answer is made from one `ServedState`, and leaves nothing of the request behind. A model that predicts pair by
+pair limits the number of distinct pairs in a request (`matrix_limit`): jobs with the same workload or profile id count
+as one job, and each device type and sharing mode has its own pairs.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from interfere.devices import possible_modes
 from interfere.errors import InvalidInputError, LimitError, Violation
+from interfere.policy.answer.ranking import rank
+from interfere.policy.context import assumed_mode
+from interfere.policy.ledger.grants import with_running_grants
 from interfere.policy.modes.advice import advise
 from interfere.policy.modes.outlook import JobToAdvise, slice_types
+from interfere.policy.site_policy import SitePolicy
+from interfere.policy.solve.planner import parts_planned_apart
 from interfere.predict.groups import compose_groups, composition_of, copy_shares, total_memory_share
+from interfere.predict.manifest import distinct_pairs, require_within
 from interfere.protocols import Predictor
 from interfere.records import (
+    ActionKind,
+    Device,
+    Job,
     JobProfile,
     JobRef,
     MatrixAnswer,
@@ -31,13 +43,20 @@ from interfere.records import (
     Probe,
     ProbeAnswer,
     ProbeQuery,
+    RankAnswer,
+    RankQuery,
+    ScopeLedger,
+    Snapshot,
     Source,
 )
 from interfere.records.checks import check
 from interfere.records.mode_advice import ModeAdvice
-from interfere.serving.request_checks import MAX_CELLS, MAX_PAIRS
+from interfere.serving.decisions import check_job
 from interfere.serving.state import ServedState
 from interfere.sharing_modes import SharingMode
+
+MAX_PAIRS = 20_000  # of one PredictSlowdowns: less than a second of one core even for trees
+MAX_CELLS = 7_000_000  # of one PredictMatrix: 9 bytes each stay under 64 MiB
 
 
 def predict_pairs(state: ServedState, query: PairQuery) -> PairAnswer:
@@ -278,3 +297,79 @@ def _raise_targets_without_step_time(jobs: tuple[JobToAdvise, ...]) -> None:
     ]
     if bad:
         raise InvalidInputError.from_violations(bad)
+
+
+def rank_devices(state: ServedState, query: RankQuery, ledger: ScopeLedger, site_policy: SitePolicy) -> RankAnswer:
+    """Return a ranking of every device for one job, best first. `ledger`: of the query's scope; an empty one without a
+    scope. Raises InvalidInputError for a job that names an unknown profile."""
+    check_job(query.job, state.profiles)
+    asked = Snapshot(scope=query.scope, pending=(query.job,), devices=query.devices)
+    context = state.context(with_running_grants(asked, ledger))
+    rankings = rank(
+        query.job,
+        context.snapshot.devices,
+        state.predictor,
+        context.catalogue,
+        query.limits,
+        query.objective,
+        ledger.promises,
+        site_policy.objective_of(query),
+        site_policy.rules,
+        state.latency_predictor,
+    )
+    return RankAnswer(rankings=rankings, model_version=state.version)
+
+
+# --- the pairs that a decision may ask a model about ------------------------------------------------------------------
+
+
+def check_predicted_pairs(snapshot: Snapshot, state: ServedState) -> None:
+    """Raise LimitError for a snapshot whose decision asks a model that predicts pair by pair about too many pairs.
+
+    Of pools that are planned apart only the pairs inside each are counted.
+    """
+    manifest = state.model.manifest
+    limit = manifest.matrix_limit
+    jobs = len(snapshot.pending) + sum(len(device.residents) for device in snapshot.devices)
+    if limit is None or jobs * jobs <= limit.pairs:
+        return
+    counts = (predicted_pairs(part, state) for part in parts_planned_apart(snapshot))
+    require_within(sum(counts), limit, manifest.model)
+
+
+def predicted_pairs(snapshot: Snapshot, state: ServedState) -> int:
+    """Return the number of distinct ordered pairs that a decision may ask the model about, over all device types and
+    modes.
+
+    These are pairs of pending jobs, pairs of a pending job and a resident, and where jobs may move, pairs of residents.
+    """
+    allowed, extrapolate = snapshot.limits.allowed, snapshot.limits.allow_extrapolation
+    may_move = bool(allowed & {ActionKind.MOVE, ActionKind.PREEMPT})
+    if ActionKind.START_SHARED not in allowed and not may_move:
+        return 0
+    unnamed = dict.fromkeys(device.type for device in snapshot.devices if not device.mode)
+    assumed = {device_type: assumed_mode(device_type, state.predictor) for device_type in unnamed}
+    domains: dict[tuple[str, SharingMode], list[Device]] = {}
+    for device in snapshot.devices:
+        domains.setdefault((device.type, device.mode or assumed[device.type]), []).append(device)
+    total = 0
+    for (device_type, mode), devices in domains.items():
+        if not extrapolate and state.predictor.knows(device_type, mode):
+            continue  # nothing is predicted there
+        pending = _distinct(snapshot.pending, device_type, state)
+        joined = (device.residents for device in devices if may_move or len(device.residents) == 1)
+        running = _distinct(chain.from_iterable(joined), device_type, state)
+        if may_move:
+            total += len(pending | running) ** 2
+        else:  # pending jobs among themselves, and beside residents both ways
+            total += len(pending) ** 2 + distinct_pairs(len(pending), len(running - pending), 0)
+    return total
+
+
+def _distinct(jobs: Iterable[Job], device_type: str, state: ServedState) -> set[int]:
+    """Return the identities of the distinct profiles of jobs on a device type. Jobs without a profile are not
+    predicted."""
+    profiles = (
+        state.profile_of_job(job, device_type) for job in {(j.workload, j.profile_id): j for j in jobs}.values()
+    )
+    return {id(profile) for profile in profiles if profile is not None}

@@ -20,10 +20,18 @@ from interfere.config import DEFAULT_METRICS_PORT, NO_METRICS, Settings
 from interfere.errors import InterfereError, UnfitError
 from interfere.policy.site_policy import SitePolicy
 from interfere.predict.manifest import parse_digests
-from interfere.serving.calls.exposure import is_local
 from interfere.serving.calls.fair_queue import DecisionTurns
-from interfere.serving.calls.health import NOT_SERVING, SERVING
-from interfere.serving.calls.listening import HEALTH_NAMES, INTERRUPTION_S, SERVICE, Listening, listen, target
+from interfere.serving.calls.interceptor import SERVICE
+from interfere.serving.calls.listening import (
+    HEALTH_NAMES,
+    INTERRUPTION_S,
+    NOT_SERVING,
+    SERVING,
+    Listening,
+    is_local,
+    listen,
+    target,
+)
 from interfere.serving.calls.tokens import LocalTokens
 from interfere.serving.http_server import Answer, HttpServer
 from interfere.serving.metrics import Metrics

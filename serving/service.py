@@ -16,17 +16,13 @@ from itertools import islice
 
 import interfere
 from interfere.errors import InvalidInputError, LimitError, UnavailableError
-from interfere.policy.answer.ranking import rank
 from interfere.policy.decide import decide
-from interfere.policy.ledger.grants import with_running_grants
 from interfere.policy.site_policy import NO_ADDITIONS, SitePolicy
 from interfere.policy.validate import validate_clock
 from interfere.predict.acceptance.score import score
 from interfere.predict.residual import OnlineModel
 from interfere.records import (
     Device,
-    ExplainQuery,
-    Explanation,
     Job,
     JobProfile,
     ModelDomain,
@@ -37,8 +33,6 @@ from interfere.records import (
     Outcome,
     Plan,
     Progress,
-    RankAnswer,
-    RankQuery,
     Reported,
     ScopeLedger,
     Snapshot,
@@ -46,12 +40,12 @@ from interfere.records import (
 )
 from interfere.records.checks import Inspection
 from interfere.records.served_model import scores_of
-from interfere.serving.decisions import DecisionMaker, explain
+from interfere.serving.decisions import DecisionMaker, check_snapshot
 from interfere.serving.learning.ledger import ObservationLedger
 from interfere.serving.learning.log_fold import LogFold
 from interfere.serving.metrics import Metrics
+from interfere.serving.predicting import check_predicted_pairs
 from interfere.serving.profiles import ProfileCatalogue
-from interfere.serving.request_checks import MAX_ENTRIES, check_job, check_predicted_pairs, check_snapshot
 from interfere.serving.state import ServedModel, ServedState
 from interfere.store.rows import DecisionAudit
 from interfere.store.store import Store
@@ -59,6 +53,7 @@ from interfere.time_budget import interruptible
 from interfere.wire.snapshots import KnownSnapshots
 
 _log = logging.getLogger(__name__)
+MAX_ENTRIES = 1_000  # of one page of the log
 MAX_INTERVALS = 20  # of one report, that are compared with what is observed
 LEARNED = (ObservationResult.APPLIED, ObservationResult.QUARANTINED)
 
@@ -128,30 +123,6 @@ class PolicyCore:
         """Store the audit of a decision. Where it cannot be stored, the decision stands and is not explained."""
         with suppress(UnavailableError):
             self.store.audits.put(audit)
-
-    def explain(self, query: ExplainQuery) -> Explanation:
-        """Return the reasons for one job's action, computed with current knowledge. Raises NotFoundError."""
-        return explain(query, self.store, self.state, self.decisions.site_policy)
-
-    def rank(self, query: RankQuery) -> RankAnswer:
-        """Return a ranking of every device for one job, best first."""
-        state = self.state
-        check_job(query.job, state.profiles)
-        ledger = self.store.ledgers.read(query.scope) if query.scope else ScopeLedger(scope="")
-        asked = Snapshot(scope=query.scope, pending=(), devices=query.devices)
-        rankings = rank(
-            query.job,
-            with_running_grants(asked, ledger).devices,
-            state.predictor,
-            state.catalogue(),
-            query.limits,
-            query.objective,
-            ledger.promises,
-            self.decisions.site_policy.objective_of(query),
-            self.decisions.site_policy.rules,
-            state.latency_predictor,
-        )
-        return RankAnswer(rankings=rankings, model_version=state.version)
 
     def model(self) -> ModelInfo:
         """Return the description of the served model: its manifest, its card, and the state of its online

@@ -2,12 +2,18 @@
 
 Decisions are computed in a worker process, where there is one, and everything else by the server process. Law: both
 give the same answer, because a worker is a replica of the core on the same store.
+
+Reports that wait while another is stored are stored together, in one transaction. Law: no report is acknowledged before
+it is stored, and a report that cannot be stored harms no other.
 """
 
 import math
+import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import grpc
@@ -24,24 +30,19 @@ from interfere.records import (
     ProbeQuery,
     RankQuery,
     Reported,
+    ScopeLedger,
     ScopeList,
 )
 from interfere.records.checks import Inspection
 from interfere.records.record import read_each
-from interfere.serving.calls.fair_queue import (
-    HELD_SHARE_OF_DEADLINE,
-    HOLD_S,
-    DecisionTurns,
-    ReportGroups,
-    current_caller,
-)
-from interfere.serving.calls.host_paths import without_paths
-from interfere.serving.listing import Decided, decision_in_numbers, newest_decisions, scope_state
+from interfere.serving.calls.fair_queue import TURN_POLL_S, DecisionTurns, current_caller
+from interfere.serving.calls.interceptor import without_paths
+from interfere.serving.kept_decisions import Decided, decision_in_numbers, explain, newest_decisions, scope_state
 from interfere.serving.models.host import ModelHost
-from interfere.serving.predicting import advise_mode, predict_matrix, predict_pairs, suggest_probes
+from interfere.serving.predicting import advise_mode, predict_matrix, predict_pairs, rank_devices, suggest_probes
 from interfere.serving.service import PolicyCore
 from interfere.serving.workers.pool import Late, WorkerPool
-from interfere.time_budget import check_interruption
+from interfere.time_budget import check_interruption, interruptible
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
 from interfere.wire.converter import from_proto, pair_answer_to_proto, report_from_proto, to_proto
@@ -50,6 +51,9 @@ Context = grpc.ServicerContext
 SHARE_OF_DEADLINE = 0.5  # of what a caller waits, for a worker; the rest is for the greedy plan on the same busy host
 NO_DEADLINE_WAIT_S = 60.0  # the same for a call without a deadline: twice the processor time of the longest decision
 MAX_GREEDY_CELLS = 1_000_000  # pending jobs times jobs and devices; the greedy plan takes 0.6 CPU s for 850,000
+HOLD_S = 30.0  # that a report waits for a store that is away, where its caller waits as long
+HELD_SHARE_OF_DEADLINE = 0.8  # of what the caller of a report waits; then it is told why, and sends the report again
+MAX_GROUP = 1_000  # observations of several reports that are stored together: some tenths of a second
 
 
 class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc writes no types for services
@@ -106,7 +110,9 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
 
     def RankPlacements(self, request: pb.RankPlacementsRequest, context: Context) -> pb.RankPlacementsResponse:
         """Rank all devices for one job."""
-        return to_proto(self.core_of(request.scope).rank(from_proto(RankQuery, request)), pb.RankPlacementsResponse)
+        core, query = self.core_of(request.scope), from_proto(RankQuery, request)
+        ledger = core.store.ledgers.read(query.scope) if query.scope else ScopeLedger(scope="")
+        return to_proto(rank_devices(core.state, query, ledger, core.decisions.site_policy), pb.RankPlacementsResponse)
 
     def AdviseMode(self, request: pb.AdviseModeRequest, context: Context) -> pb.AdviseModeResponse:
         """Predict the effect of every sharing mode of one device on a set of jobs."""
@@ -118,7 +124,8 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
 
     def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
         """Explain one job's action."""
-        return to_proto(self.core_of(request.scope).explain(from_proto(ExplainQuery, request)), pb.ExplainResponse)
+        core, query = self.core_of(request.scope), from_proto(ExplainQuery, request)
+        return to_proto(explain(query, core.store, core.state, core.decisions.site_policy), pb.ExplainResponse)
 
     def ListDecisions(self, request: pb.ListDecisionsRequest, context: Context) -> pb.ListDecisionsResponse:
         """Return the newest decisions of a scope."""
@@ -179,6 +186,136 @@ class PolicyServicer(rpc.PolicyServiceServicer):  # type: ignore[misc]  # protoc
     def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.GetModelResponse:
         """Return the served model."""
         return to_proto(self._core.model(), pb.GetModelResponse)
+
+
+# --- reports that are stored together ---------------------------------------------------------------------------------
+
+
+class _Report:
+    """A report that waits to be stored."""
+
+    __slots__ = ("answers", "error", "is_taken", "observations")
+
+    def __init__(self, observations: Sequence[Reported]) -> None:
+        self.observations, self.is_taken = observations, False
+        self.answers: tuple[ObservationAnswer, ...] | None = None
+        self.error: BaseException | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has its answers, or an error."""
+        return self.answers is not None or self.error is not None
+
+
+class ReportGroups:
+    """Stores reports in the order in which they come, so that those of a group wait for the disk once. Thread-safe.
+
+    While the store is away, reports wait here, inside their calls: as many as the queue of writes lets in, each as long
+    as its caller has patience.
+    """
+
+    def __init__(self, store: Callable[[Sequence[Reported]], Sequence[ObservationAnswer]]) -> None:
+        """Store reports with a function, which stores all observations that it gets or none."""
+        self._store, self._condition = store, threading.Condition()
+        self._waiting: deque[_Report] = deque()
+        self._is_storing = False
+        self._away: UnavailableError | None = None  # why the store could not be written last
+        self._next_try_s = 0.0
+
+    def observe(self, observations: Sequence[Reported], patience_s: float) -> tuple[ObservationAnswer, ...]:
+        """Return the answers to a report once it is stored.
+
+        Raises UnavailableError where the store stays away for `patience_s`.
+        """
+        report, end_s = _Report(observations), time.monotonic() + patience_s
+        with self._condition:
+            self._waiting.append(report)
+        try:
+            while not report.is_over:
+                check_interruption()
+                if self._away is not None and time.monotonic() >= end_s:
+                    report.error = _not_confirmed(self._away)  # also where another thread tries just now
+                elif group := self._next_group():
+                    self._store_group(group)
+        finally:
+            self._leave(report)
+        if report.error is not None:
+            raise report.error
+        assert report.answers is not None
+        return report.answers
+
+    def _next_group(self) -> list[_Report]:
+        """Return the reports to store now; nothing where another thread stores some, or after a moment's wait."""
+        with self._condition:
+            if self._is_storing or time.monotonic() < self._next_try_s:
+                self._condition.wait(TURN_POLL_S)
+                return []
+            group: list[_Report] = []
+            count = 0
+            for report in self._waiting:
+                count += len(report.observations)
+                if group and count > MAX_GROUP:
+                    break
+                group.append(report)
+            for report in group:
+                report.is_taken = True
+            self._is_storing = bool(group)
+            return group
+
+    def _store_group(self, group: Sequence[_Report]) -> None:
+        """Store reports together; one after another where that fails, since one of them may be at fault."""
+        try:
+            with interruptible(lambda: None):  # a report of several callers is stored whatever one of them does
+                if not self._try(group) and len(group) > 1:
+                    for report in group:
+                        self._try([report])
+        finally:
+            with self._condition:
+                for report in group:
+                    report.is_taken = False
+                self._waiting = deque(report for report in self._waiting if not report.is_over)
+                self._is_storing = False
+                self._condition.notify_all()
+
+    def _try(self, group: Sequence[_Report]) -> bool:
+        """Store reports in one transaction. Returns False where another try, with each by itself, may do better."""
+        try:
+            answers = iter(self._store([each for report in group for each in report.observations]))
+        except UnavailableError as error:
+            self._away = error
+            if error.retry_after_s is None:  # a full disk: the operator has to do something
+                for report in group:
+                    report.error = _not_confirmed(error)
+            else:
+                self._next_try_s = time.monotonic() + error.retry_after_s
+            return True
+        except Exception as error:
+            if len(group) == 1:
+                group[0].error = error
+            return False
+        self._away = None
+        for report in group:
+            report.answers = tuple(islice(answers, len(report.observations)))
+        return True
+
+    def _leave(self, report: _Report) -> None:
+        """Take a report out of those that wait. One that is being stored stays: its caller has gone and will send it
+        again, which is safe."""
+        with self._condition:
+            if report in self._waiting and not report.is_taken:
+                self._waiting.remove(report)
+
+
+def _not_confirmed(error: UnavailableError) -> UnavailableError:
+    return UnavailableError(
+        f"this report is not confirmed as stored: {error.what}",
+        value=error.value,
+        remedy=f"send it again, which is safe; {error.remedy}",
+        retry_after_s=error.retry_after_s,
+    )
+
+
+# --- the servicer of the server ---------------------------------------------------------------------------------------
 
 
 class RoutedServicer(PolicyServicer):

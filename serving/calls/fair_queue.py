@@ -13,26 +13,21 @@ queue for each kind of work, so that one kind cannot hold up another. Law 4: dec
 another, so that no decision is computed in vain. Law 5: a scope never takes all places of the queue, and has at most
 one decision among those that wait for a processor, which are served in turn by caller. So neither a scope nor a caller
 gains by many requests. Law 6: a request that is interrupted while it waits leaves its queue within `POLL_S`.
-
-`ReportGroups` lets the reports that wait while another is stored be stored together, in one transaction. Law 7: no
-report is acknowledged before it is stored. Law 8: a report that cannot be stored harms no other.
 """
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from itertools import islice
 
 from interfere.config import Settings
-from interfere.errors import LimitError, UnavailableError
-from interfere.records import ObservationAnswer, Reported
+from interfere.errors import LimitError
 from interfere.serving.calls.callers import MAX_THREADS
 from interfere.serving.calls.transfers import Transfers
 from interfere.serving.metrics import Metrics
-from interfere.time_budget import check_interruption, interruptible
+from interfere.time_budget import check_interruption
 
 POLL_S = 0.05  # between two questions whether the caller still waits
 RETRY_S = 0.2  # hint to callers refused because they have too many calls: most calls take milliseconds
@@ -337,134 +332,3 @@ class CallQueues:
         if name in _WRITES:
             return self._writes
         return self._decisions if name in _DECISIONS else self._reads
-
-
-# --- reports ----------------------------------------------------------------------------------------------------------
-
-HOLD_S = 30.0  # that a report waits for a store that is away, where its caller waits as long
-HELD_SHARE_OF_DEADLINE = 0.8  # of what the caller of a report waits; then it is told why, and sends the report again
-MAX_GROUP = 1_000  # observations of several reports that are stored together: some tenths of a second
-
-
-class _Report:
-    """A report that waits to be stored."""
-
-    __slots__ = ("answers", "error", "is_taken", "observations")
-
-    def __init__(self, observations: Sequence[Reported]) -> None:
-        self.observations, self.is_taken = observations, False
-        self.answers: tuple[ObservationAnswer, ...] | None = None
-        self.error: BaseException | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it has its answers, or an error."""
-        return self.answers is not None or self.error is not None
-
-
-class ReportGroups:
-    """Stores reports in the order in which they come, so that those of a group wait for the disk once. Thread-safe.
-
-    While the store is away, reports wait here, inside their calls: as many as the queue of writes lets in, each as long
-    as its caller has patience.
-    """
-
-    def __init__(self, store: Callable[[Sequence[Reported]], Sequence[ObservationAnswer]]) -> None:
-        """Store reports with a function, which stores all observations that it gets or none."""
-        self._store, self._condition = store, threading.Condition()
-        self._waiting: deque[_Report] = deque()
-        self._is_storing = False
-        self._away: UnavailableError | None = None  # why the store could not be written last
-        self._next_try_s = 0.0
-
-    def observe(self, observations: Sequence[Reported], patience_s: float) -> tuple[ObservationAnswer, ...]:
-        """Return the answers to a report once it is stored.
-
-        Raises UnavailableError where the store stays away for `patience_s`.
-        """
-        report, end_s = _Report(observations), time.monotonic() + patience_s
-        with self._condition:
-            self._waiting.append(report)
-        try:
-            while not report.is_over:
-                check_interruption()
-                if self._away is not None and time.monotonic() >= end_s:
-                    report.error = _not_confirmed(self._away)  # also where another thread tries just now
-                elif group := self._next_group():
-                    self._store_group(group)
-        finally:
-            self._leave(report)
-        if report.error is not None:
-            raise report.error
-        assert report.answers is not None
-        return report.answers
-
-    def _next_group(self) -> list[_Report]:
-        """Return the reports to store now; nothing where another thread stores some, or after a moment's wait."""
-        with self._condition:
-            if self._is_storing or time.monotonic() < self._next_try_s:
-                self._condition.wait(TURN_POLL_S)
-                return []
-            group: list[_Report] = []
-            count = 0
-            for report in self._waiting:
-                count += len(report.observations)
-                if group and count > MAX_GROUP:
-                    break
-                group.append(report)
-            for report in group:
-                report.is_taken = True
-            self._is_storing = bool(group)
-            return group
-
-    def _store_group(self, group: Sequence[_Report]) -> None:
-        """Store reports together; one after another where that fails, since one of them may be at fault."""
-        try:
-            with interruptible(lambda: None):  # a report of several callers is stored whatever one of them does
-                if not self._try(group) and len(group) > 1:
-                    for report in group:
-                        self._try([report])
-        finally:
-            with self._condition:
-                for report in group:
-                    report.is_taken = False
-                self._waiting = deque(report for report in self._waiting if not report.is_over)
-                self._is_storing = False
-                self._condition.notify_all()
-
-    def _try(self, group: Sequence[_Report]) -> bool:
-        """Store reports in one transaction. Returns False where another try, with each by itself, may do better."""
-        try:
-            answers = iter(self._store([each for report in group for each in report.observations]))
-        except UnavailableError as error:
-            self._away = error
-            if error.retry_after_s is None:  # a full disk: the operator has to do something
-                for report in group:
-                    report.error = _not_confirmed(error)
-            else:
-                self._next_try_s = time.monotonic() + error.retry_after_s
-            return True
-        except Exception as error:
-            if len(group) == 1:
-                group[0].error = error
-            return False
-        self._away = None
-        for report in group:
-            report.answers = tuple(islice(answers, len(report.observations)))
-        return True
-
-    def _leave(self, report: _Report) -> None:
-        """Take a report out of those that wait. One that is being stored stays: its caller has gone and will send it
-        again, which is safe."""
-        with self._condition:
-            if report in self._waiting and not report.is_taken:
-                self._waiting.remove(report)
-
-
-def _not_confirmed(error: UnavailableError) -> UnavailableError:
-    return UnavailableError(
-        f"this report is not confirmed as stored: {error.what}",
-        value=error.value,
-        remedy=f"send it again, which is safe; {error.remedy}",
-        retry_after_s=error.retry_after_s,
-    )

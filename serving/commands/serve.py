@@ -113,7 +113,7 @@ def serve(
     # Matrices of the server have at most some hundred rows: threads of BLAS would wait for one another, and for a core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy is imported, below
     from interfere.config import SHIPPED_GPU_MODEL, load_settings
-    from interfere.serving.calls.exposure import is_local
+    from interfere.serving.calls.listening import is_local
     from interfere.serving.calls.tokens import LocalTokens
     from interfere.serving.commands.serve import configure, tell_service_manager
     from interfere.serving.server import start_server

@@ -21,8 +21,16 @@ from interfere.predict.manifest import published_version
 from interfere.records import ModelChange, ServedModels, ServedModelSummary
 from interfere.serving.metrics import Metrics
 from interfere.serving.models.archive import ModelArchive, StartedTrial
-from interfere.serving.models.recent_calls import RecentCalls
-from interfere.serving.models.trial import TRIAL_ENTRIES, Comparison, Promises, Trial, broken, compare, probe
+from interfere.serving.models.trial import (
+    TRIAL_ENTRIES,
+    Comparison,
+    Promises,
+    RecentCalls,
+    Trial,
+    broken,
+    compare,
+    probe,
+)
 from interfere.serving.service import PolicyCore
 from interfere.serving.state import ServedModel, load_served_model
 from interfere.serving.workers.pool import Knowing

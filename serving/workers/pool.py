@@ -20,7 +20,7 @@ from typing import Any
 
 from interfere.errors import InterfereError, UnavailableError
 from interfere.serving.calls.fair_queue import current_caller
-from interfere.serving.listing import Decided
+from interfere.serving.kept_decisions import Decided
 from interfere.serving.metrics import Metrics
 from interfere.serving.workers.fork_server import ForkServer
 from interfere.serving.workers.worker import WorkerProcess

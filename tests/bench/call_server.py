@@ -18,7 +18,7 @@ from unittest.mock import patch
 import grpc
 
 from interfere.config import Settings
-from interfere.serving.calls import listening
+from interfere.serving.calls import interceptor, listening
 from interfere.serving.metrics import Metrics
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc
@@ -87,7 +87,7 @@ PROTECTIONS: dict[str, tuple[str, Any]] = {
     "bounds_of_a_request": ("check_bounds", lambda _: None),
     "token": ("", None),
 }
-"""What each protection is in `interfere.serving.calls.listening`, and what stands in its place where it is left out.
+"""What each protection is in `interfere.serving.calls.interceptor`, and what stands in its place where it is left out.
 The file of callers is left out for `token`."""
 
 
@@ -100,14 +100,14 @@ def serve(what: str, callers: Path | None, resources: ExitStack) -> int:
             if what == "plain"
             else grpc.stream_unary_rpc_method_handler(lambda requests, context: next(requests)[:0])
         )
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(listening.SERVICE, {METHOD: handler}),))
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(interceptor.SERVICE, {METHOD: handler}),))
         port = int(server.add_insecure_port("127.0.0.1:0"))
         server.start()
         resources.callback(server.stop, None)
         return port
     name, instead = PROTECTIONS.get(what, ("", None))
     if name:
-        resources.enter_context(patch.object(listening, name, instead))
+        resources.enter_context(patch.object(interceptor, name, instead))
     settings = Settings(port=0, callers=None if what == "token" else callers)
     started = listening.listen(settings, Servicer(), Metrics(), threading.Event(), resources)
     started.interceptor.open()

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.importers.gavel import CENSORED_REASON, import_gavel, import_philly
+from interfere.data.importers.gavel import CENSORED_REASON, import_gavel
 from interfere.data.importers.import_result import ImportResult
 from interfere.data.importers.kernels.kernel_files import import_kernels
-from interfere.data.importers.lucid import DEFAULT_SPEED_MODELS, import_helios, import_lucid
+from interfere.data.importers.lucid import DEFAULT_SPEED_MODELS, import_lucid
+from interfere.data.importers.published_traces import import_helios, import_philly
 from interfere.features.pair import FeatureEncoder
 from tests.bench.history import record
 from tests.data.importers.public_files import public

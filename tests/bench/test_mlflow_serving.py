@@ -40,7 +40,7 @@ from interfere.features.pair import FeatureEncoder
 from interfere.predict.manifest import Domain
 from interfere.predict.onnx import load_model
 from interfere.records import JobProfile
-from interfere.serving.calls.listening import SERVICE
+from interfere.serving.calls.interceptor import SERVICE
 from tests.bench.call_server import METHOD
 from tests.bench.history import record
 from tests.bench.processor_time import quiet_s, server_cpu_s

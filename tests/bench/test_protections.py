@@ -13,7 +13,7 @@ import grpc
 import pytest
 from typer.testing import CliRunner
 
-from interfere.serving.calls.listening import SERVICE
+from interfere.serving.calls.interceptor import SERVICE
 from interfere.serving.commands.callers import app
 from interfere.v1 import policy_pb2 as pb
 from tests.bench.call_server import METHOD, PROTECTIONS

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from interfere.records import ObservationAnswer, ObservationResult, Reported, ScopeLedger
-from interfere.serving.calls.fair_queue import ReportGroups
+from interfere.serving.servicer import ReportGroups
 from interfere.store.rows import NewObservation
 from interfere.store.store import Store, open_store
 from interfere.testing.stores import DECISION, promise, window

@@ -25,7 +25,7 @@ from interfere.records import (
     Snapshot,
     SolveStatus,
 )
-from interfere.serving.request_checks import check_size
+from interfere.serving.decisions import check_size
 from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
 
 TABLE = TablePredictor({("w", "w"): 1.2})

@@ -17,7 +17,7 @@ from interfere.errors import InterfereError
 from interfere.profiling import affinity
 from interfere.profiling.affinity import choose_layout
 from interfere.profiling.programs.profiler import CommandConfig, ProgramProfiler
-from interfere.profiling.static.profiles import StaticProfiler
+from interfere.profiling.static.profiler import StaticProfiler
 from interfere.profiling.workload_profiler import WorkerPool, WorkloadProfiler
 from interfere.protocols import Profiler, SoloProfiler
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, BlockRequest, MeasuredBlock

@@ -21,7 +21,7 @@ from interfere.config import Settings
 from interfere.errors import ForbiddenError, InvalidInputError, LimitError, UnauthenticatedError, UnavailableError
 from interfere.records import Device, Job, MemoryUsage, ReporterWeight, Rollback, Snapshot
 from interfere.serving.calls.access import ROLE_OF_METHOD, Access
-from interfere.serving.calls.exposure import check_exposure, server_credentials
+from interfere.serving.calls.listening import check_exposure, server_credentials
 from interfere.serving.commands.callers import app
 from interfere.serving.server import RunningServer
 from interfere.store import profiles

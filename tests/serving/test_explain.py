@@ -14,7 +14,7 @@ from interfere.config import Settings
 from interfere.errors import NotFoundError
 from interfere.predict.online.prior import PRIOR_FILE
 from interfere.records import ActionKind, Device, Explanation, Job, Limits, Plan, Progress, Source
-from interfere.serving.decisions import LEARNED, MEASURED
+from interfere.serving.kept_decisions import LEARNED, MEASURED
 from interfere.serving.server import RunningServer
 from interfere.training.publishing.residual_prior import residual_prior_file
 from tests.models import DEVICE_TYPE, SLOPE, STEP_TIME_S, WORKLOADS, add_file, expected, profile, publish

@@ -9,7 +9,7 @@ import pytest
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import LimitError
-from interfere.serving.calls.listening import MODEL_CHANGE_EVERY_S, MODEL_CHANGES
+from interfere.serving.calls.interceptor import MODEL_CHANGE_EVERY_S, MODEL_CHANGES
 from interfere.serving.server import RunningServer
 from tests.models import WORKLOADS
 from tests.serving.greedy import IN_FLIGHT, greedy

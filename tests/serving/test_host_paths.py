@@ -12,7 +12,7 @@ import pytest
 from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import ModelError, UnavailableError
-from interfere.serving.calls.host_paths import error_without_paths, without_paths
+from interfere.serving.calls.interceptor import error_without_paths, without_paths
 from interfere.serving.server import RunningServer
 from interfere.v1 import policy_pb2 as pb
 from tests.waiting import PATIENCE_S

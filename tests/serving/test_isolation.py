@@ -26,7 +26,7 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.decide import ScopeDecision, decide
 from interfere.records import Device, Job, ObjectiveKind, Snapshot
 from interfere.serving import decisions
-from interfere.serving.calls.listening import MAX_STREAMS_OF_CALLER
+from interfere.serving.calls.interceptor import MAX_STREAMS_OF_CALLER
 from interfere.serving.server import RunningServer
 from interfere.v1 import policy_pb2 as pb
 from interfere.v1 import policy_pb2_grpc as rpc

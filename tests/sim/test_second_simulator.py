@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.data.importers.gavel import import_philly
-from interfere.data.importers.lucid import import_helios
+from interfere.data.importers.published_traces import import_helios, import_philly
 from interfere.data.traces import JobTrace, VirtualCluster
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.edge_world import with_deadlines

@@ -184,7 +184,7 @@ def helios(
     gpus_per_node: Annotated[int, typer.Option(min=1, help="Devices of one node.")] = 8,
 ) -> "ImportResult":
     """Import a job trace of SenseTime's Helios clusters."""
-    from interfere.data.importers.lucid import import_helios
+    from interfere.data.importers.published_traces import import_helios
 
     return import_helios(path, vc_config=vc_config, gpus_per_node=gpus_per_node)
 
@@ -196,7 +196,7 @@ def philly(
     device: Annotated[str, typer.Option("--device-type", help="Device type whose throughputs count.")] = "v100",
 ) -> "ImportResult":
     """Import one of Gavel's job traces with the arrivals of Philly."""
-    from interfere.data.importers.gavel import import_philly
+    from interfere.data.importers.published_traces import import_philly
 
     return import_philly(path, throughputs=throughputs, device_type=device)
 

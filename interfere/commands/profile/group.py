@@ -228,7 +228,8 @@ def static(
     as_json: JsonFlag = False,
 ) -> None:
     """Trace a PyTorch model under fake tensors: FLOPs, traffic, memory by phase, roofline time. Nothing runs."""
-    from interfere.profiling.static.profiles import StaticProfiler, add_static
+    from interfere.profiling.static.profiler import StaticProfiler
+    from interfere.profiling.static.profiles import add_static
     from interfere.records.documents import to_document
 
     profile = replace(StaticProfiler(device).profile_solo(model).profile, workload=workload or model)

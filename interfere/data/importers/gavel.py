@@ -1,4 +1,4 @@
-"""Imports what Gavel published (Narayanan et al., OSDI 2020): throughputs of training jobs, and job traces.
+"""Imports what Gavel measured (Narayanan et al., OSDI 2020): throughputs of training jobs alone and in pairs.
 
 Throughputs are steps/s of jobs alone and in pairs on a device, in one of two formats: `{device: {job: {"null": solo,
 neighbour: [own, neighbour's]}}}` with jobs named "ResNet-18 (batch size 16)" (`oracle_throughputs.json`), and the same
@@ -6,10 +6,6 @@ with job and number of devices in the name, "('ResNet-18 (batch size 16)', 1)" (
 second, `_unconsolidated` devices are copies, and the pairs of jobs on several devices are zeros that nobody measured.
 The publishers' profiler starts each pair once under CUDA MPS (`scheduler/runtime/rpc/dispatcher.py`) and writes both
 orders: (A, B) and (B, A) are one measurement.
-
-`.trace` files hold Gavel's own job types, arriving as in Microsoft's Philly trace (Jeon et al., ATC 2019).
-Tab-separated, no header: job type, command, name of the steps argument, needs a data folder, total steps, arrival in s,
-GPUs. The run time of a job follows from a throughput: duration = total steps / steps per second on that many devices.
 """
 
 import math
@@ -18,17 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from interfere.data.importers.import_result import ImportResult, SourceFile, dropped, flagged, out_of_order_notice
+from interfere.data.importers.import_result import ImportResult, SourceFile, dropped, flagged
 from interfere.data.importers.strict_reading import (
-    CsvRow,
     fail_at_key,
-    read_csv,
     read_json,
     require_number,
     require_object,
 )
-from interfere.data.traces import TraceJob, trace_of_jobs
-from interfere.errors import InvalidInputError
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, NAN, JobProfile, PairMeasurement, PairStatus
 from interfere.sharing_modes import SharingMode
 
@@ -223,61 +215,3 @@ def _copied_profiles(jobs: tuple[JobProfile, ...]) -> list[str]:
     for job in jobs:
         device_types.setdefault((job.workload, job.step_time_s), []).append(job.device_type)
     return [f"{name} on {' and '.join(types)}" for (name, _), types in device_types.items() if len(types) > 1]
-
-
-# --- traces ----------------------------------------------------------------------------------------------------------
-
-TRACE_COLUMNS = ("job_type", "command", "steps_argument", "needs_data", "total_steps", "arrival", "gpus")
-TRACE_NOTES = (
-    "job_id is the row of the file; arrival_s as in the file; the command is not read",
-    "duration_s = total steps / solo throughput of the job type on that many devices of the named device type",
-)
-
-
-def import_philly(path: Path, *, throughputs: Path | None = None, device_type: str = "v100") -> ImportResult:
-    """Import a job trace; `throughputs` is Gavel's file that gives the jobs their durations. Raises TableError."""
-    file = read_csv(path, TRACE_COLUMNS, delimiter="\t", header=False)
-    read = read_throughputs(throughputs) if throughputs else None
-    steps_per_s = _steps_per_s(read, device_type) if read else {}
-    jobs = [_trace_job(row, steps_per_s) for row in file.rows]
-    missing = (
-        f"no throughput of the job type on that many {device_type}"
-        if read
-        else "no throughputs were given (--throughputs)"
-    )
-    without_duration = sum(math.isnan(job.duration_s) for job in jobs)
-    return ImportResult(
-        source_format="philly",
-        files=(file.source, *((read.source,) if read else ())),
-        format_notes=(*TRACE_NOTES, f"device type: {device_type if read else 'none named'}"),
-        trace=trace_of_jobs(path.stem, jobs, dated=False),
-        notices=(
-            flagged(without_duration, f"of {len(jobs)} jobs have no duration", f"{missing}; total_steps is known"),
-            out_of_order_notice([job.arrival_s for job in jobs]),
-        ),
-    )
-
-
-def _steps_per_s(read: Throughputs, device_type: str) -> dict[tuple[str, int], float]:
-    """Return the positive solo throughputs of a device type in steps/s, by job type and number of devices."""
-    known = sorted({each for each, _, _ in read.solo})
-    if device_type not in known:
-        raise InvalidInputError(
-            "no throughputs of this device type", value=device_type, remedy=f"one of {', '.join(known)}"
-        )
-    return {(job, gpus): rate for (each, job, gpus), rate in read.solo.items() if each == device_type and rate > 0}
-
-
-def _trace_job(row: CsvRow, steps_per_s: dict[tuple[str, int], float]) -> TraceJob:
-    workload = row.text("job_type")
-    steps = row.integer("total_steps", low=1, high=2**53)
-    gpus = row.integer("gpus", low=1)
-    throughput = steps_per_s.get((workload, gpus))
-    return TraceJob(
-        job_id=str(row.row_number),
-        workload=workload,
-        arrival_s=row.number("arrival", low=0.0),
-        gpus=gpus,
-        total_steps=steps,
-        duration_s=steps / throughput if throughput else NAN,
-    )

@@ -1,4 +1,4 @@
-"""Imports Lucid's measurements on an RTX 3090 (Hu et al., ASPLOS 2023), and job traces of Helios (Hu et al., SC 2021).
+"""Imports Lucid's measurements on an RTX 3090 (Hu et al., ASPLOS 2023).
 
 The folder of measurements holds `colocate_info.csv` (the speeds of both jobs of a pair as a share of their speed alone,
 and utilisation measured while they share the device) and `single_data.csv` (samples/s, GPU and memory utilisation, and
@@ -6,19 +6,14 @@ memory of each configuration alone). The publishers' `workloads/*/profile_*.py` 
 / s; `profile/co_collect.py` starts two plain processes, so pairs share the device in time slices.
 
 Law: what was measured while two jobs shared the device is never a fact of one job: those columns are not read.
-
-A trace of SenseTime's Helios clusters, and of Lucid's evaluation on Venus, has one CSV row a submission: `job_id, user,
-vc, gpu_num, state, submit_time, duration`. Lucid's file adds `dataset, model, batchsize, amp`, which name a
-configuration of its pairs. `vc_config.csv` gives the nodes of each virtual cluster.
 """
 
 import math
 from collections import Counter
 from pathlib import Path
 
-from interfere.data.importers.import_result import ImportResult, SourceFile, dropped, flagged, out_of_order_notice
-from interfere.data.importers.strict_reading import CsvFile, CsvRow, check_unique, read_csv
-from interfere.data.traces import TraceJob, VirtualCluster, trace_of_jobs
+from interfere.data.importers.import_result import ImportResult, SourceFile, dropped, flagged
+from interfere.data.importers.strict_reading import CsvFile, CsvRow, read_csv
 from interfere.errors import TableError
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, JobProfile, PairMeasurement
 from interfere.sharing_modes import SharingMode
@@ -160,83 +155,4 @@ def _pair(source: SourceFile, names: tuple[str, str], slowdowns: list[float]) ->
         passes=tuple(slowdowns),
         source="lucid",
         campaign=source.campaign,
-    )
-
-
-# --- traces of Helios ------------------------------------------------------------------------------------------------
-
-TRACE_COLUMNS = ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "duration")
-CONFIGURATION_COLUMNS = ("dataset", "model", "batchsize", "amp")
-GPUS_PER_NODE = 8  # Helios, SC 2021, table 1: Venus has 133 nodes and 1,064 GPUs
-TRACE_NOTES = (
-    "arrival_s counts from the first submission; submit_time is read as UTC, the file names no time zone",
-    "duration_s is the run time, without queueing; jobs with equal arrival keep the order of the file",
-    "jobs that were cancelled or failed ran for the stated time: they are kept, with their status",
-)
-
-
-def import_helios(path: Path, *, vc_config: Path | None = None, gpus_per_node: int = GPUS_PER_NODE) -> ImportResult:
-    """Import the trace in `path`. Raises TableError, which names file, row and column."""
-    file = read_csv(path, TRACE_COLUMNS)
-    named = all(column in file.columns for column in CONFIGURATION_COLUMNS)
-    config = read_csv(vc_config, ("vc", "num")) if vc_config else None
-    clusters = _virtual_clusters(config, gpus_per_node) if config else ()
-    gpu_rows = [row for row in file.rows if row.integer("gpu_num")]
-    check_unique(gpu_rows, "job_id", "this job", "keep one of the two rows")
-    jobs = [_trace_job(row, configuration_name(row) if named else "") for row in gpu_rows]
-    arrivals_s = [job.arrival_s for job in jobs]
-    capacity = {cluster.vc: cluster.nodes * cluster.gpus_per_node for cluster in clusters}
-    unread = file.unread_columns(*TRACE_COLUMNS, *CONFIGURATION_COLUMNS)
-    return ImportResult(
-        source_format="helios",
-        files=(file.source, *((config.source,) if config else ())),
-        format_notes=TRACE_NOTES,
-        trace=trace_of_jobs(path.stem, jobs, dated=True, clusters=clusters),
-        notices=(
-            dropped(len(file.rows) - len(jobs), "jobs without a GPU", "they share no device"),
-            flagged(
-                0 if named else len(jobs),
-                "jobs without a named configuration",
-                f"the file lacks {', '.join(CONFIGURATION_COLUMNS)}: `workload` is empty",
-            ),
-            flagged(
-                len(jobs) - len(set(arrivals_s)),
-                "jobs in the same second as an earlier one",
-                "their order is that of the file; it changes first-come-first-served results by per cents",
-            ),
-            out_of_order_notice(arrivals_s),
-            flagged(
-                sum(job.vc not in capacity for job in jobs) if clusters else 0,
-                "jobs of a virtual cluster that the configuration lacks",
-                "no devices are known for them",
-            ),
-            flagged(
-                sum(job.gpus > capacity.get(job.vc, job.gpus) for job in jobs),
-                "jobs that ask for more devices than their virtual cluster has",
-                "they never fit as configured",
-            ),
-            dropped(len(unread), f"columns: {', '.join(unread)}", "not part of a trace"),
-        ),
-    )
-
-
-def _trace_job(row: CsvRow, workload: str) -> TraceJob:
-    remedy = "give year-month-day hour:minute:second"
-    return TraceJob(
-        job_id=row.text("job_id"),
-        workload=workload,
-        arrival_s=row.time_s("submit_time", "%Y-%m-%d %H:%M:%S", remedy),
-        gpus=row.integer("gpu_num", low=1),
-        duration_s=row.number("duration", low=0.0),
-        user=row.text("user"),
-        vc=row.text("vc"),
-        status=row.text("state").lower(),
-    )
-
-
-def _virtual_clusters(config: CsvFile, gpus_per_node: int) -> tuple[VirtualCluster, ...]:
-    check_unique(config.rows, "vc", "this virtual cluster", "keep one of the two rows")
-    return tuple(
-        VirtualCluster(vc=row.text("vc"), nodes=row.integer("num", low=1), gpus_per_node=gpus_per_node)
-        for row in config.rows
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.importers.lucid import import_helios
+from interfere.data.importers.published_traces import import_helios
 from interfere.data.traces import JobTrace, VirtualCluster
 from interfere.errors import TableError
 from tests.data.importers.public_files import public

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.importers.gavel import import_philly
+from interfere.data.importers.published_traces import import_philly
 from interfere.errors import InvalidInputError, TableError
 from tests.data.importers.public_files import public
 

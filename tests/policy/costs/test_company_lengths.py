@@ -11,7 +11,7 @@ from interfere.policy.costs.job_classes import company_lengths
 from interfere.policy.problem_size import problem_size
 from interfere.policy.solve.planner import plan_pending_jobs
 from interfere.records import Device, Job, Limits, ObjectiveKind, Snapshot, Window
-from interfere.serving.request_checks import check_size
+from interfere.serving.decisions import check_size
 from tests.policy.oracle.verdicts import check_seeds
 from tests.tables import DEVICE, TablePredictor, context, profile, resolver
 

@@ -11,7 +11,8 @@ from interfere.data.facts import without_static
 from interfere.data.tables import add_profiles, read_table
 from interfere.errors import UnfitError
 from interfere.profiling.measurement_log import lock_log
-from interfere.profiling.static.profiles import StaticProfiler, add_static, static_profile
+from interfere.profiling.static.profiler import StaticProfiler
+from interfere.profiling.static.profiles import add_static, static_profile
 from interfere.profiling.static.trace import trace_step
 from interfere.records import JobProfile
 from tests.profiling.static import sample_factories as make

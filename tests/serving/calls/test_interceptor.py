@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 
 from interfere.config import Settings
 from interfere.serving.calls.access import Access
-from interfere.serving.calls.listening import CallInterceptor
+from interfere.serving.calls.interceptor import CallInterceptor
 from interfere.serving.metrics import Metrics
 
 

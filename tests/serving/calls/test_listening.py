@@ -17,8 +17,8 @@ from interfere.client import PolicyClient
 from interfere.config import Settings
 from interfere.errors import UnavailableError
 from interfere.serving.calls.fair_queue import DecisionTurns
-from interfere.serving.calls.health import NOT_SERVING, SERVING
-from interfere.serving.calls.listening import SERVICE, listen
+from interfere.serving.calls.interceptor import SERVICE
+from interfere.serving.calls.listening import NOT_SERVING, SERVING, listen
 from interfere.serving.metrics import Metrics
 from interfere.serving.servicer import RoutedServicer
 from interfere.v1 import policy_pb2 as pb

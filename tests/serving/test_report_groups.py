@@ -9,8 +9,8 @@ import pytest
 
 from interfere.errors import CancelledError, UnavailableError
 from interfere.records import ObservationAnswer, ObservationResult, Progress, Reported
-from interfere.serving.calls import fair_queue
-from interfere.serving.calls.fair_queue import ReportGroups
+from interfere.serving import servicer
+from interfere.serving.servicer import ReportGroups
 from interfere.time_budget import interruptible
 from tests.serving.test_observations import window
 from tests.waiting import PATIENCE_S, wait_until
@@ -68,7 +68,7 @@ def test_reports_that_wait_are_written_together_in_their_order_and_each_gets_its
 
 
 def test_a_group_is_no_larger_than_a_large_report(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fair_queue, "MAX_GROUP", 2)
+    monkeypatch.setattr(servicer, "MAX_GROUP", 2)
     with waiting_reports(disk, report("a"), report("b", "c", "d"), report("e"), report("f"), report("g")) as futures:
         disk.may_write.set()
         assert [len(future.result()) for future in futures] == [1, 3, 1, 1, 1]
