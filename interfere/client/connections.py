@@ -1,5 +1,5 @@
-"""How a client reaches servers: what it shows to each (a token, and over TLS a certificate), and several servers on one
-database as one target.
+"""How a client reaches servers: what it shows to each (a token, and over TLS a certificate), several servers on one
+database as one target, and one call over all that.
 
 Calls take several servers in turn and are repeated on another one; the decisions of a scope go to one of them. Each
 server has a weight for each scope, the hash of both, and the heaviest decides (rendezvous hashing: Thaler and
@@ -27,9 +27,12 @@ from typing import Any, Self
 import grpc
 
 from interfere.client.local_tokens import LocalToken
-from interfere.errors import InvalidInputError
+from interfere.errors import InvalidInputError, UnavailableError
+from interfere.tracing import sent_call
 from interfere.v1 import policy_pb2_grpc as rpc
+from interfere.wire.errors import error_from_status
 
+SERVICE = "interfere.v1.PolicyService"
 CONNECT_MS = 1_000  # until a server that does not answer is taken for away, and another one decides
 # Between two look-ups of a name; by gRPC's 30 s, servers replaced one after another are all unknown.
 RESOLUTION_MS = 1_000
@@ -38,7 +41,7 @@ IN_TURN = {
     "loadBalancingConfig": [{"round_robin": {}}],
     "methodConfig": [
         {
-            "name": [{"service": "interfere.v1.PolicyService"}],
+            "name": [{"service": SERVICE}],
             "retryPolicy": {
                 "maxAttempts": 5,
                 "initialBackoff": "0.1s",
@@ -50,10 +53,15 @@ IN_TURN = {
     ],
 }
 LOOK_EVERY_S = 1.0  # at whether a server that did not answer serves again
-_SERVICE = b"interfere.v1.PolicyService"
-_HEALTH_CHECK = b"\n" + bytes([len(_SERVICE)]) + _SERVICE  # a HealthCheckRequest of grpc.health.v1
+_HEALTH_CHECK = b"\n" + bytes([len(SERVICE)]) + SERVICE.encode()  # a HealthCheckRequest of grpc.health.v1
 _SERVES = b"\x08\x01"  # the HealthCheckResponse SERVING
 ChannelOption = tuple[str, int | str]
+MESSAGE_BYTES = 64 * 2**20  # both directions; gRPC's default of 4 MiB fails at a matrix of 700 jobs
+MESSAGE_OPTIONS: tuple[ChannelOption, ...] = (
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.enable_http_proxy", 0),  # a scheduler's server is never behind the site's web proxy
+)
 OpenChannel = Callable[[str, Sequence[ChannelOption]], grpc.Channel]
 """Opens a channel to an address (`10.0.0.1:50051`)."""
 
@@ -237,3 +245,61 @@ def _read(file: Path) -> bytes:
             value=file,
             remedy="check INTERFERE_TOKEN_FILE, INTERFERE_TLS_CA, INTERFERE_TLS_CLIENT_CERTIFICATE and _KEY",
         ) from None
+
+
+class SentCalls:
+    """Sends the calls of one client: over which connection, with which token, again to another server where one goes
+    away; statuses become errors."""
+
+    def __init__(self, target: str, credentials: Credentials) -> None:
+        """Prepare the channels to the servers at a target. They connect when they are first used."""
+        self._target, self._credentials, self._local_token = target, credentials, LocalToken(target)
+        self._channel = self._open(target, channel_options(target))
+        self._stub = rpc.PolicyServiceStub(self._channel)
+        self._routing = ScopeRouting(target, self._open)
+
+    def _open(self, target: str, options: Sequence[ChannelOption]) -> grpc.Channel:
+        return self._credentials.channel(target, [*MESSAGE_OPTIONS, *options])
+
+    def wait_connected(self, timeout_s: float) -> None:
+        """Wait until a server takes connections. Raises UnavailableError."""
+        try:
+            grpc.channel_ready_future(self._channel).result(timeout=timeout_s)
+        except grpc.FutureTimeoutError:
+            raise UnavailableError(
+                f"no server within {timeout_s:g} s", value=self._target, remedy="start it with: interfere serve"
+            ) from None
+
+    def send(self, method: str, request: Any, timeout_s: float) -> Any:
+        """Return the answer to a request. A decision goes to the server that decides for its scope. Raises the error of
+        a status."""
+        end_s = time.monotonic() + timeout_s
+        try:
+            if method == "Match" and (chosen := self._routing.choose(request.scope)):
+                address, stub = chosen
+                try:
+                    return self._send_to(stub, method, request, timeout_s)
+                except grpc.RpcError as error:
+                    if error.code() in (*REPEATED, grpc.StatusCode.DEADLINE_EXCEEDED):
+                        self._routing.note_away(address)
+                    if error.code() not in REPEATED:
+                        raise
+            return self._send_to(self._stub, method, request, max(0.0, end_s - time.monotonic()))
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE and (expired := self._credentials.expired_certificate()):
+                raise UnavailableError(
+                    "the client's certificate has expired", value=expired, remedy="renew it, then restart this client"
+                ) from None
+            trailing = error.trailing_metadata() or ()
+            raw = next((item.value for item in trailing if item.key == "grpc-status-details-bin"), None)
+            raise error_from_status(error.code().name, error.details() or "", raw, self._target) from None
+
+    def _send_to(self, stub: rpc.PolicyServiceStub, method: str, request: Any, timeout_s: float) -> Any:
+        with sent_call(f"{SERVICE}/{method}") as headers:
+            metadata = [*self._credentials.metadata(self._local_token), *headers]
+            return getattr(stub, method)(request, timeout=timeout_s, metadata=metadata)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._channel.close()
+        self._routing.close()

@@ -5,11 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
-import grpc
-
-from interfere.client.connections import REPEATED, ChannelOption, Credentials, ScopeRouting, channel_options
+from interfere.client.connections import Credentials, SentCalls
 from interfere.client.fallback import Fallback
-from interfere.client.local_tokens import LocalToken
 from interfere.errors import InvalidInputError, NotFoundError, UnavailableError
 from interfere.records import (
     NAN,
@@ -51,20 +48,11 @@ from interfere.records.limits import DEFAULT_RISK
 from interfere.records.mode_advice import ModeAdvice
 from interfere.records.predictions import DEFAULT_PROBES
 from interfere.sharing_modes import SharingMode
-from interfere.tracing import sent_call
 from interfere.v1 import policy_pb2 as pb
-from interfere.v1 import policy_pb2_grpc as rpc
 from interfere.wire.converter import from_proto, to_proto
-from interfere.wire.errors import error_from_status
 from interfere.wire.snapshots import SentSnapshots
 
 POLL_S = 0.05  # while a server starts
-MESSAGE_BYTES = 64 * 2**20  # both directions; gRPC's default of 4 MiB fails at a matrix of 700 jobs
-MESSAGE_OPTIONS: tuple[ChannelOption, ...] = (
-    ("grpc.max_send_message_length", MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", MESSAGE_BYTES),
-    ("grpc.enable_http_proxy", 0),  # a scheduler's server is never behind the site's web proxy
-)
 T = TypeVar("T")
 _SERVICE = pb.DESCRIPTOR.services_by_name["PolicyService"]
 AnyJob = str | JobProfile | JobRef
@@ -109,12 +97,8 @@ class PolicyClient:
         """
         self.target = target
         self._timeout_s, self._fallback = timeout_s, fallback
-        self._credentials = credentials or Credentials.of_environment()
-        self._local_token = LocalToken(target)
         self._sent = SentSnapshots()
-        self._channel = self._open_channel(target, channel_options(target))
-        self._stub = rpc.PolicyServiceStub(self._channel)
-        self._routing = ScopeRouting(target, self._open_channel)
+        self._calls = SentCalls(target, credentials or Credentials.of_environment())
 
     def __enter__(self) -> Self:
         return self
@@ -124,21 +108,12 @@ class PolicyClient:
 
     def close(self) -> None:
         """Close the connections."""
-        self._channel.close()
-        self._routing.close()
-
-    def _open_channel(self, target: str, options: Sequence[ChannelOption]) -> grpc.Channel:
-        return self._credentials.channel(target, [*MESSAGE_OPTIONS, *options])
+        self._calls.close()
 
     def wait_ready(self, timeout_s: float = 30.0) -> None:
         """Wait until the server answers: it listens while its model still loads. Raises UnavailableError."""
         end_s = time.monotonic() + timeout_s
-        try:
-            grpc.channel_ready_future(self._channel).result(timeout=timeout_s)
-        except grpc.FutureTimeoutError:
-            raise UnavailableError(
-                f"no server within {timeout_s:g} s", value=self.target, remedy="start it with: interfere serve"
-            ) from None
+        self._calls.wait_connected(timeout_s)
         while True:
             try:
                 self.model()
@@ -420,32 +395,7 @@ class PolicyClient:
         return from_proto(answer, self._call(method, request))
 
     def _call(self, method: str, request: Any, *, timeout_s: float | None = None) -> Any:
-        timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        end_s = time.monotonic() + timeout_s
-        try:
-            if method == "Match" and (chosen := self._routing.choose(request.scope)):
-                address, stub = chosen
-                try:
-                    return self._send(stub, method, request, timeout_s)
-                except grpc.RpcError as error:
-                    if error.code() in (*REPEATED, grpc.StatusCode.DEADLINE_EXCEEDED):
-                        self._routing.note_away(address)
-                    if error.code() not in REPEATED:
-                        raise
-            return self._send(self._stub, method, request, max(0.0, end_s - time.monotonic()))
-        except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.UNAVAILABLE and (expired := self._credentials.expired_certificate()):
-                raise UnavailableError(
-                    "the client's certificate has expired", value=expired, remedy="renew it, then restart this client"
-                ) from None
-            trailing = error.trailing_metadata() or ()
-            raw = next((item.value for item in trailing if item.key == "grpc-status-details-bin"), None)
-            raise error_from_status(error.code().name, error.details() or "", raw, self.target) from None
-
-    def _send(self, stub: rpc.PolicyServiceStub, method: str, request: Any, timeout_s: float) -> Any:
-        with sent_call(f"{_SERVICE.full_name}/{method}") as headers:
-            metadata = [*self._credentials.metadata(self._local_token), *headers]
-            return getattr(stub, method)(request, timeout=timeout_s, metadata=metadata)
+        return self._calls.send(method, request, self._timeout_s if timeout_s is None else timeout_s)
 
     def _with_fallback(self, call: Callable[[], T], replacement: Callable[[Fallback, UnavailableError], T]) -> T:
         try:

@@ -49,6 +49,11 @@ T_975 = (
 NORMAL_975 = 1.96  # the same quantile beyond the table
 
 
+def t_quantile_975(degrees: int) -> float:
+    """Return the 97.5 % quantile of Student's t distribution, by its degrees of freedom."""
+    return T_975[degrees - 1] if degrees <= len(T_975) else NORMAL_975
+
+
 @dataclass(frozen=True, slots=True)
 class BlockEstimate:
     """The slowdown of a job in a block, with its standard error."""
@@ -95,8 +100,7 @@ def log_half_width(blocks: Sequence[BlockEstimate], scale: float = 1.0) -> float
         return math.inf
     degrees = PRIOR_BLOCKS + len(blocks) - 1
     row_scale = math.sqrt((PRIOR_BLOCKS * scale**2 + _squared_deviations(blocks)) / degrees)
-    quantile = T_975[degrees - 1] if degrees <= len(T_975) else NORMAL_975
-    return quantile * max(1.0, row_scale) / math.sqrt(sum(block.weight for block in blocks))
+    return t_quantile_975(degrees) * max(1.0, row_scale) / math.sqrt(sum(block.weight for block in blocks))
 
 
 def has_converged(blocks_per_side: Sequence[Sequence[BlockEstimate]]) -> bool:

@@ -21,6 +21,7 @@ import numpy as np
 
 from interfere.data.facts import combine_profiles
 from interfere.data.tables import Table
+from interfere.profiling.schedule import t_quantile_975
 from interfere.records import (
     MAX_SLOWDOWN,
     MIN_SLOWDOWN,
@@ -43,22 +44,6 @@ UNSTABLE_SD = 0.25  # of log slowdown between windows: above it, no single numbe
 LEVEL_WINDOWS = 9  # newest windows whose median is the present level
 LEVEL_DEVIATIONS, MIN_LEVEL_DISTANCE = 4.0, 0.1  # of a window that still belongs to it: robust deviations; log slowdown
 MAX_OTHER_LEVEL = 3  # consecutive windows off on one side: what is older belongs to another level
-# 97.5 % quantile of Student's t by degrees of freedom (any table); beyond 20, the normal value is within 2 %.
-_T_QUANTILE_975 = {
-    1: 12.71,
-    2: 4.30,
-    3: 3.18,
-    4: 2.78,
-    5: 2.57,
-    6: 2.45,
-    7: 2.36,
-    8: 2.31,
-    9: 2.26,
-    10: 2.23,
-    15: 2.13,
-    20: 2.09,
-}
-
 _JobKey = tuple[str, str]  # workload, device type
 
 
@@ -325,7 +310,7 @@ def _measurement(
     logs = np.log(slowdowns)
     mean, n = float(logs.mean()), len(slowdowns)
     sd = float(logs.std(ddof=1)) if n > 1 else math.nan
-    half_width = _t_quantile_975(n - 1) * sd / math.sqrt(n) if n > 1 else math.nan
+    half_width = t_quantile_975(n - 1) * sd / math.sqrt(n) if n > 1 else math.nan
     unstable = sd > UNSTABLE_SD
     columns: dict[str, Any] = {
         "victim": key.victim,
@@ -344,9 +329,3 @@ def _measurement(
     if len(key.company) == 1:
         return PairMeasurement(neighbour=key.company[0], **columns)
     return GroupMeasurement(company=key.company, **columns)
-
-
-def _t_quantile_975(degrees_of_freedom: int) -> float:
-    """Return the 97.5 % quantile of Student's t. Between tabulated degrees of freedom the smaller one counts: no
-    interval is too narrow."""
-    return _T_QUANTILE_975[max(n for n in _T_QUANTILE_975 if n <= degrees_of_freedom)]

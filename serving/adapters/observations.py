@@ -104,6 +104,20 @@ def outcomes(
     return tuple(reported)
 
 
+class MemoryReports:
+    """Reports windows of memory, and those of earlier calls that no server has yet."""
+
+    def __init__(self) -> None:
+        self._unsent: tuple[MemoryUsage, ...] = ()
+
+    def send(self, client: PolicyClient, usages: Sequence[MemoryUsage]) -> None:
+        """Send windows. Raises InterfereError where the server does not answer."""
+        self._unsent = (*self._unsent, *usages)[-MAX_USAGES:]
+        if self._unsent:
+            client.observe(self._unsent)
+            self._unsent = ()
+
+
 class Reporter(Generic[J]):
     """Remembers the residencies of jobs and the observations of them that were already reported."""
 
@@ -114,22 +128,11 @@ class Reporter(Generic[J]):
         self._reported, self._profiled = set[str](), set[tuple[str, str]]()
         self._journalled: set[tuple[str, str]] = set()
         self._refusals: dict[str, Observation] = {}  # that no server has yet
-        self._usages: tuple[MemoryUsage, ...] = ()  # that no server has yet
 
     def see(self, runs: Iterable[Run[J]], decided_jobs: Iterable[DecidedJob[J]], now_s: float) -> None:
         """Take in the runs and the decided jobs of one moment."""
         self._residencies.see(runs, now_s)
         self._decided_jobs = tuple(decided_jobs)
-
-    def report_memory(self, client: PolicyClient, usages: Sequence[MemoryUsage]) -> None:
-        """Report windows of memory, and those of earlier rounds that no server has yet.
-
-        Raises InterfereError where the server does not answer.
-        """
-        self._usages = (*self._usages, *usages)[-MAX_USAGES:]
-        if self._usages:
-            client.observe(self._usages)
-            self._usages = ()
 
     def report(
         self, client: PolicyClient, decisions: Sequence[Decision[J]], rejected: Sequence[Rejection], now_s: float

@@ -20,7 +20,7 @@ from interfere.errors import InterfereError, InvalidInputError, UnavailableError
 from interfere.records import Action, ActionKind, Limits, MemoryUsage, Plan, Snapshot
 from interfere.serving.adapters.journal import Journal
 from interfere.serving.adapters.metrics import AdapterMetrics
-from interfere.serving.adapters.observations import DecidedJob, Decision, LostTime, Rejection, Reporter
+from interfere.serving.adapters.observations import DecidedJob, Decision, LostTime, MemoryReports, Rejection, Reporter
 from interfere.serving.adapters.problem import TAKES_PLACE, Problem, check_plan_subjects
 from interfere.serving.adapters.settings import AdapterSettings
 from interfere.serving.adapters.windows import J, MarkSource, Run, WindowRules
@@ -108,7 +108,7 @@ class Advisor(Generic[J, P, C]):
     ) -> None:
         self.port, self.client, self.metrics = port, client, metrics
         self._reporter = Reporter(port.name, settings.cluster, port.rules, marks, Journal(settings.journal))
-        self._lost_time = LostTime()
+        self._lost_time, self._memory = LostTime(), MemoryReports()
         self._kept_s = PLAN_ROUNDS * settings.interval_s
         self._last: dict[str, tuple[Hashable, float, Plan]] = {}  # by scope: jobs and devices, until when, the plan
 
@@ -122,7 +122,7 @@ class Advisor(Generic[J, P, C]):
         self._reporter.see(reading.runs, reading.decided_jobs, reading.at_s)
         self._lost_time.advance(reading.runs, reading.at_s)
         if not self.port.dry_run:
-            self._reporter.report_memory(self.client, reading.memory_usages)
+            self._memory.send(self.client, reading.memory_usages)
         changes, rejected = list(reading.repairs), list(self._apply(reading.repairs))
         decisions, left_out = list[Decision[J]](), Counter[str]()
         # 2. Decide and apply, scope by scope.

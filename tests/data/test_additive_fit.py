@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from interfere.data.quality import JobEffect, fit_additive, fit_table, replicate_sd
+from interfere.data.additive_fit import JobEffect, fit_additive, fit_table, replicate_sd
 from tests.data.sample_table import PAIR, TABLE
 
 NAMES = ["a", "a", "b", "b"], ["a", "b", "a", "b"]

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from interfere.data.additive_fit import fit_additive
 from interfere.data.quality import (
     BESIDE_GANGS,
     BESIDE_JOBS,
     block_slowdowns,
-    fit_additive,
     gang_excesses,
     icc,
     table_quality,

@@ -8,7 +8,7 @@ import pytest
 
 from interfere.config import Settings
 from interfere.store.backup import back_up, restore
-from interfere.store.sqlite.commit_mark import mark_path
+from interfere.store.sqlite.lost_commits import mark_path
 from interfere.store.sqlite.maintenance import check
 from interfere.store.store import SqliteStore
 from interfere.testing.stores import append, window

@@ -19,8 +19,8 @@ from interfere.records import Grant
 from interfere.records.documents import to_json
 from interfere.store.backup import back_up, restore
 from interfere.store.sqlite.file import FORMAT
+from interfere.store.sqlite.lost_commits import read_wal
 from interfere.store.sqlite.maintenance import check, repair
-from interfere.store.sqlite.wal import read_wal
 from interfere.store.store import SqliteStore
 from interfere.testing.stores import PROFILE, append, window
 

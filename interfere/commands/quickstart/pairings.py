@@ -26,7 +26,7 @@ from enum import StrEnum
 from statistics import fmean, variance
 from typing import NamedTuple
 
-from interfere.profiling.schedule import NORMAL_975, T_975
+from interfere.profiling.schedule import NORMAL_975, t_quantile_975
 from interfere.records import PairMeasurement, PairStatus
 
 NORMAL_95 = 1.645  # a prediction's interval holds 90 %
@@ -179,8 +179,7 @@ class Knowledge:
         of_runs = math.fsum((total * self.between_runs.shift) ** 2 for total in by_run.values())
         squared_error = own + of_pairs * self.between_runs.pair_error**2 + of_runs + of_predictions**2
         degrees = self.between_runs.degrees_of_freedom
-        quantile = T_975[degrees - 1] if degrees <= len(T_975) else NORMAL_975  # of Student's t
-        half_width = quantile * math.sqrt(squared_error)
+        half_width = t_quantile_975(degrees) * math.sqrt(squared_error)
         return Interval(value, value - half_width, value + half_width)
 
 

@@ -11,15 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from interfere.data.quality import (
-    AdditiveFit,
-    JobEffect,
-    TableQuality,
-    domain_tables,
-    fit_table,
-    replicate_sd,
-    table_quality,
-)
+from interfere.data.additive_fit import AdditiveFit, JobEffect, fit_table, replicate_sd
+from interfere.data.quality import TableQuality, domain_tables, table_quality
 from interfere.data.tables import Table
 from interfere.devices import find_device_type
 from interfere.records import NAN, PairMeasurement, PairStatus

@@ -15,17 +15,26 @@ from interfere.errors import ConflictError, InterfereError, UnavailableError, Un
 from interfere.store.checked_rows import RowKind, UnreadableRow, text_from_bytes
 from interfere.store.database import Connection, EvictionListener
 from interfere.store.rows import ROW_KINDS
-from interfere.store.sqlite.checksums import (
+from interfere.store.sqlite.damaged_rows import (
+    ADVICE,
     CHECKSUMS,
+    QUARANTINE,
     add_checksums,
     forget_missing_rows,
     keep_checksums,
     missing_rows,
+    move_to_quarantine,
+    note_loss,
     provide_checksums,
 )
-from interfere.store.sqlite.commit_mark import CommitMark, MarkFile, count_transactions, present_mark, read_mark
-from interfere.store.sqlite.quarantine import ADVICE, QUARANTINE, move_to_quarantine, note_loss
-from interfere.store.sqlite.wal import read_wal
+from interfere.store.sqlite.lost_commits import (
+    CommitMark,
+    MarkFile,
+    count_transactions,
+    present_mark,
+    read_mark,
+    read_wal,
+)
 
 _log = logging.getLogger(__name__)
 BUSY_REMEDY = "retry: another process writes it; where that lasts, see which one has it open (fuser FILE)"

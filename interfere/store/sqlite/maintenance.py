@@ -11,11 +11,18 @@ from pathlib import Path
 from interfere.errors import UnavailableError, UnfitError
 from interfere.store.checked_rows import UnreadableRow, every_row, text_from_bytes, unreadable_rows
 from interfere.store.rows import ROW_KINDS
-from interfere.store.sqlite.checksums import add_checksums, checksum_names, lost_row, missing_rows, provide_checksums
-from interfere.store.sqlite.commit_mark import SUFFIX, present_mark, read_mark
+from interfere.store.sqlite.damaged_rows import (
+    MAX_LISTED,
+    add_checksums,
+    checksum_names,
+    lost_row,
+    missing_rows,
+    move_to_quarantine,
+    provide_checksums,
+    quarantined,
+)
 from interfere.store.sqlite.file import FORMAT, FileLock, create_private
-from interfere.store.sqlite.quarantine import MAX_LISTED, move_to_quarantine, quarantined
-from interfere.store.sqlite.wal import read_wal
+from interfere.store.sqlite.lost_commits import SUFFIX, present_mark, read_mark, read_wal
 
 TABLES = (*(kind.table for kind in ROW_KINDS), "quarantine")
 SIDE_FILES = ("", "-wal", "-shm", SUFFIX)

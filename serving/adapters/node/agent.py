@@ -16,7 +16,7 @@ from interfere.monitoring.job_memory import MemoryCgroup, MemoryWatch, WatchedJo
 from interfere.profiling.programs.device_admission import publish
 from interfere.profiling.programs.process_tree import ProcessTable
 from interfere.profiling.programs.started_jobs import NoticeKind, StartedJob
-from interfere.records import NAN, MemoryUsage
+from interfere.records import NAN
 from interfere.records.promises import granules_for
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
 from interfere.serving.adapters.metrics import AdapterMetrics
@@ -26,7 +26,7 @@ from interfere.serving.adapters.node.port import (
     NodeSettings,
     published_devices,
 )
-from interfere.serving.adapters.observations import MAX_USAGES
+from interfere.serving.adapters.observations import MemoryReports
 from interfere.serving.adapters.round import Advisor, Round, run_rounds, stop_on_signals
 from interfere.serving.adapters.settings import GIB, AdapterSettings
 from interfere.serving.adapters.slurm.port import runs
@@ -63,17 +63,14 @@ class MeasuredJobs:
     def __init__(self, source: JobSource, settings: AdapterSettings, max_gap_s: float, *, enforce: bool) -> None:
         self._source, self._enforce = source, enforce
         self._memory = MemoryWatch(settings.report_every_s, max_gap_s, settings.grant_patience_s)
-        self._unsent: tuple[MemoryUsage, ...] = ()
+        self._reports = MemoryReports()
 
     def report(self, client: PolicyClient) -> dict[str, str]:
         """Sample and report all jobs once, and return the warnings by job id. Raises InterfereError; the next call goes
         on."""
         now_s, watched = time.time(), self._source.jobs()
         usages, of_runs = self._memory.sample(watched, now_s, f"node/{self._source.cluster}", ProcessTable())
-        self._unsent = (*self._unsent, *usages)[-MAX_USAGES:]
-        if self._unsent:
-            client.observe(self._unsent)
-            self._unsent = ()
+        self._reports.send(client, usages)
         warnings = {job.id: of_runs[job.run_id] for job in watched if job.run_id in of_runs}
         for job_id, warning in warnings.items() if self._enforce else ():
             self._source.warn(job_id, warning)
