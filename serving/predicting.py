@@ -304,12 +304,12 @@ def rank_devices(state: ServedState, query: RankQuery, ledger: ScopeLedger, site
     scope. Raises InvalidInputError for a job that names an unknown profile."""
     check_job(query.job, state.profiles)
     asked = Snapshot(scope=query.scope, pending=(query.job,), devices=query.devices)
-    context = state.context(with_running_grants(asked, ledger))
+    asked, catalogue = state.with_one_measured(with_running_grants(asked, ledger))
     rankings = rank(
         query.job,
-        context.snapshot.devices,
+        asked.devices,
         state.predictor,
-        context.catalogue,
+        catalogue,
         query.limits,
         query.objective,
         ledger.promises,

@@ -5,7 +5,7 @@ One writer replaces the state as a whole; readers never wait for it.
 """
 
 import math
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -33,8 +33,6 @@ from interfere.serving.learning.log_fold import LearnedState
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.profiles import StoredProfiles
 from interfere.store.rows import DecisionAudit
-
-WorkloadOnType = tuple[str, str]  # a workload, and a device type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +187,19 @@ class ServedState:
         return tuple(changes)
 
     def context(self, snapshot: Snapshot, site_policy: SitePolicy = NO_ADDITIONS, **others: Any) -> PlanningContext:
-        """Return the input of a decision about a snapshot. `others`: further fields, or others than this state has.
+        """Return the input of a decision about a snapshot. `others`: further fields, or others than this state has."""
+        snapshot, catalogue = self.with_one_measured(snapshot)
+        fields: dict[str, Any] = {
+            "predictor": self.predictor,
+            "catalogue": catalogue,
+            "latency_predictor": self.latency_predictor,
+            "custom_objective": site_policy.objective_of(snapshot),
+            "custom_rules": site_policy.rules,
+        }
+        return PlanningContext(snapshot=snapshot, **(fields | others))
+
+    def with_one_measured(self, snapshot: Snapshot) -> tuple[Snapshot, ProfileLookup]:
+        """Return the snapshot of a decision, and the lookup of profiles and measured memory for it.
 
         A job of an unknown workload runs alone first. While one does, its device takes no other job, and the waiting
         jobs of its workload are predicted from what is known of all workloads.
@@ -199,38 +209,6 @@ class ServedState:
             kept = set(measured.values())
             devices = (replace(each, seats=1) if each.id in kept else each for each in snapshot.devices)
             snapshot = replace(snapshot, devices=tuple(devices))
-        fields: dict[str, Any] = {
-            "predictor": self.predictor,
-            "catalogue": self.catalogue(measured),
-            "latency_predictor": self.latency_predictor,
-            "custom_objective": site_policy.objective_of(snapshot),
-            "custom_rules": site_policy.rules,
-        }
-        return PlanningContext(snapshot=snapshot, **(fields | others))
-
-    def _measured_alone(self, snapshot: Snapshot) -> dict[WorkloadOnType, str]:
-        """Return the device on which a job of each unknown workload runs alone, where another job of it waits and can
-        be predicted without a measurement."""
-        waiting = dict.fromkeys(job.workload for job in snapshot.pending)
-        device_types = dict.fromkeys(device.type for device in snapshot.devices)
-        unknown = {
-            (workload, device_type)
-            for device_type in device_types
-            for workload in waiting
-            if self.profile_of_job(Job(id="job", workload=workload), device_type) is None
-            and self.predictor.stand_ins.profile(workload, device_type, is_measured=True) is not None
-        }
-        found: dict[WorkloadOnType, str] = {}
-        for device in snapshot.devices if unknown else ():
-            for job in device.residents if len(device.residents) == 1 else ():
-                key = job.workload, device.type
-                if key in unknown and self.profile_of_job(job, device.type) is None:
-                    found[key] = min(device.id, found.get(key, device.id))
-        return found
-
-    def catalogue(self, measured: Container[WorkloadOnType] = ()) -> ProfileLookup:
-        """Return the lookup of profiles and measured memory that decisions use. `measured`: unknown workloads of which
-        a job runs alone now."""
 
         def profile(job: Job, device_type: str) -> JobProfile | None:
             found = self.profile_of_job(job, device_type)
@@ -238,7 +216,27 @@ class ServedState:
                 return self.predictor.stand_ins.profile(job.workload, device_type, is_measured=True)
             return found
 
-        return ProfileLookup(profiles=profile, used_bytes=self.learned.used_bytes)
+        return snapshot, ProfileLookup(profiles=profile, used_bytes=self.learned.used_bytes)
+
+    def _measured_alone(self, snapshot: Snapshot) -> dict[tuple[str, str], str]:
+        """Return, by workload and device type, the device on which a job of an unknown workload runs alone, where
+        another job of it waits and can be predicted without a measurement."""
+        stand_in = self.predictor.stand_ins.profile
+        unknown = {
+            (workload, device_type)
+            for device_type in {device.type for device in snapshot.devices}
+            for workload in {job.workload for job in snapshot.pending}
+            if self.profile_of_workload(workload, device_type) is None
+            and stand_in(workload, device_type) is None
+            and stand_in(workload, device_type, is_measured=True) is not None
+        }
+        found: dict[tuple[str, str], str] = {}
+        for device in snapshot.devices if unknown else ():
+            for job in device.residents if len(device.residents) == 1 else ():
+                key = job.workload, device.type
+                if key in unknown and self.profile_of_job(job, device.type) is None:
+                    found[key] = min(device.id, found.get(key, device.id))
+        return found
 
     def profile_of_job(self, job: Job, device_type: str) -> JobProfile | None:
         """Return the profile of a job, or a stand-in profile with what was learned of its workload; None without

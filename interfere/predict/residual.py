@@ -267,7 +267,10 @@ class OnlineModel:
     def _unprofiled(
         self, pairs: PairPlaces, jobs: Sequence[JobProfile], levels: Sequence[float]
     ) -> list[tuple[tuple[int, ...], list[float]]]:
-        """Return the index of each pair with an unprofiled job, and the quantiles of its slowdown at these levels."""
+        """Return the index of each pair with an unprofiled job, and the quantiles of its slowdown at these levels.
+
+        Without means of the domain there are none.
+        """
         unprofiled = self.stand_ins.mask(jobs)
         if not unprofiled.any():
             return []
@@ -281,7 +284,8 @@ class OnlineModel:
             ]
             for i, j in ends
         ]
-        return list(zip(zip(*(each.tolist() for each in found), strict=True), slowdowns, strict=True))
+        places = zip(*(each.tolist() for each in found), strict=True)
+        return [(place, own) for place, own in zip(places, slowdowns, strict=True) if math.isfinite(own[0])]
 
     def _with_observed_pairs(self, answer: Prediction, batch: PairBatch, pairs: PairPlaces) -> Prediction:
         """Return the answer, with the model's extrapolation for observed pairs on which it abstained."""

@@ -97,7 +97,7 @@ def decide(client: PolicyClient, scope: str, number: int) -> None:
 
 def chosen(client: PolicyClient, scope: str) -> str:
     """Return the address of the server that decides for a scope now."""
-    found = client._routing.choose(scope)
+    found = client._calls._routing.choose(scope)
     return found[0] if found else ""
 
 
