@@ -29,7 +29,7 @@ from interfere.protocols import Predictor
 from interfere.records import Job, JobProfile, JobRef, Progress, Snapshot
 from interfere.records.checks import METRICS
 from interfere.reports.text_forms import without_front_matter
-from interfere.serving.learning.log_fold import LearnedState
+from interfere.serving.learning.ledger import LearnedState
 from interfere.serving.profiles import ProfileCatalogue
 from interfere.store.profiles import StoredProfiles
 from interfere.store.rows import DecisionAudit

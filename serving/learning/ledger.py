@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from interfere.errors import ConflictError, NotFoundError, UnavailableError
 from interfere.predict.feasibility import impossible_usage
@@ -29,6 +29,7 @@ from interfere.records import (
     ObservationAnswer,
     ObservationLog,
     ObservationResult,
+    OnlineState,
     Progress,
     Reported,
     ReporterWeight,
@@ -39,7 +40,6 @@ from interfere.records.documents import to_json
 from interfere.records.observations import observation_kind
 from interfere.serving.learning.log_fold import (
     FEW_ENTRIES,
-    LearnedState,
     LogFold,
     NewModel,
     Relearning,
@@ -60,6 +60,22 @@ SNAPSHOT_EVERY = 10_000
 RELEARNING = "the log is learned again beside the present model, which answers until then: online.relearning tells"
 MAX_TRIES = 10  # of a report that another server stores at the same moment
 MAX_ENTRIES = 10_000_000  # of the log: 4 GB; beyond, the oldest are forgotten, and a new model learns from the others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedState:
+    """The state learned from the log up to one of its entries. It is immutable, so that any thread may read it."""
+
+    model: OnlineModel
+    last_sequence: int  # of the log's newest entry; 0 without any
+    counts: Mapping[str, int]  # entries by kind
+    used_bytes: Mapping[tuple[str, str], float]  # largest measured memory by (workload, device type)
+    profiles: ProfileCatalogue  # that the model learned with
+    relearning: bool = False  # the log is learned again beside: a rollback or a profile is not in the model yet
+
+    def summary(self) -> OnlineState:
+        """Return counts of stored observations, and of what the model learned from them."""
+        return online_summary(self.model, self.counts, relearning=self.relearning)
 
 
 class ObservationLedger:

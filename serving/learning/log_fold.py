@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
 from zipfile import BadZipFile
 
 from interfere.errors import CancelledError, UnavailableError
@@ -42,22 +41,6 @@ from interfere.time_budget import check_interruption, interruptible
 MAX_CORRECTIONS = 20  # of one answer
 EVERY = 200  # entries between two states; 200 windows are folded in .1 s, and a state of 1,000 jobs is copied in 1 ms
 MAX_STATES = 64  # the last 12,800 entries; values that did not change between two states are shared by them
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LearnedState:
-    """The state learned from the log up to one of its entries. It is immutable, so that any thread may read it."""
-
-    model: OnlineModel
-    last_sequence: int  # of the log's newest entry; 0 without any
-    counts: Mapping[str, int]  # entries by kind
-    used_bytes: Mapping[tuple[str, str], float]  # largest measured memory by (workload, device type)
-    profiles: ProfileCatalogue  # that the model learned with
-    relearning: bool = False  # the log is learned again beside: a rollback or a profile is not in the model yet
-
-    def summary(self) -> OnlineState:
-        """Return counts of stored observations, and of what the model learned from them."""
-        return online_summary(self.model, self.counts, relearning=self.relearning)
 
 
 def online_summary(model: OnlineModel, counts: Mapping[str, int], *, relearning: bool = False) -> OnlineState:
