@@ -19,6 +19,7 @@ import numpy as np
 
 from interfere.client import PolicyClient
 from interfere.config import SHIPPED_GPU_MODEL, Settings
+from interfere.policy.rules.runtime import P90_Z
 from interfere.records import ActionKind, Job, JobSize, Limits, ObjectiveKind, Snapshot
 from interfere.serving.server import start_server
 from tests.bench.played_streams import (
@@ -44,6 +45,7 @@ class Served:
     objective: ObjectiveKind | None = None
     limits: Limits = field(default_factory=Limits)
     told: bool = True
+    told_spread: float = 0.0  # of the logarithm of the remaining times; 0: none is told
     elastic: bool = False  # sizes are told, and running jobs may be stopped for another
 
     def __call__(self, state: State) -> Starts:
@@ -59,6 +61,7 @@ class Served:
                 preemptible=self.elastic and bool(stream.speed[k]),
                 checkpoint_s=CHECKPOINT_S if self.elastic else math.nan,
                 remaining_s=state.told_s(k) if self.told else math.nan,
+                remaining_p90_s=state.told_s(k) * math.exp(P90_Z * self.told_spread) if self.told_spread else math.nan,
                 attained_s=max(0.0, float(stream.length_s[k] - state.left_s[k])),
                 elapsed_s=max(0.0, state.now_s - float(stream.arrival_s[k])),
                 since_s=since_s,
@@ -108,6 +111,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--jobs", type=int, default=120)
     parser.add_argument("--policies", default="")
     parser.add_argument("--noise", type=float, default=0.0, help="standard error of log remaining time")
+    parser.add_argument("--tell-noise", action="store_true", help="the server is told the 90 % quantiles too")
     parser.add_argument("--off", type=float, default=1.0, help="factor by which a tenth of the remaining times is off")
     parser.add_argument("--exact", action="store_true", help="the heuristics know the slowdowns that will happen")
     options = parser.parse_args(arguments)
@@ -138,6 +142,7 @@ def main(arguments: Sequence[str]) -> None:
                                 scope=f"{name}-{k}",
                                 objective=objective,
                                 told=told,
+                                told_spread=options.noise if options.tell_noise and told else 0.0,
                                 elastic=elastic,
                                 limits=Limits.of(allowed=frozenset(ActionKind)) if elastic else Limits(),
                             )

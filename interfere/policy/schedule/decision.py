@@ -1,7 +1,8 @@
 """The plan over time of one decision: the search, the promises of ends, and the starts that are served.
 
 A job is promised an end when it is first seen: that of a plan in order of submission, twice the time and ten minutes
-more. The bound is kept in the ledger and never widened; plans that keep all bounds go before plans that do not.
+more. Where jobs say how uncertain their times are, that plan takes as long as in one of ten cases. The bound is kept in
+the ledger and never widened; plans that keep all bounds go before plans that do not.
 
 Where the objective is not about ends, or nobody says how long jobs take, the optimal matching of this moment is served
 as it is, with one exception: an overdue job gets the place where it ends first, and no start delays it.
@@ -18,6 +19,7 @@ import numpy as np
 
 from interfere.policy.answer.starts import group_costs, pairings, start_alone, start_beside
 from interfere.policy.context import PlanningContext
+from interfere.policy.rules.runtime import P90_Z
 from interfere.policy.rules.text import render
 from interfere.policy.schedule.from_context import SchedulingInstance, has_planned_objective, scheduling_instance
 from interfere.policy.schedule.heuristics import (
@@ -229,10 +231,12 @@ def _with_promises(
         return problem, {}
     unbounded = problem.bounded_by(np.full(problem.jobs, np.inf), Deadlines.none(problem.jobs))
     fifo = schedule_in_order(unbounded, jobs_in_order(problem, JobOrder.FIFO), GREEDY_JOINT_THROUGHPUT)
+    # If every job takes a factor longer, so does the plan.
+    factor = PROMISE_FACTOR * math.exp(P90_Z * float(instance.spread.mean()))
     latest_s = problem.latest_end_s.copy()
     added: dict[str, EndPromise] = {}
     for k in new:
-        bound_s = PROMISE_FACTOR * float(fifo.end_s[k]) + PROMISE_SLACK_S
+        bound_s = factor * float(fifo.end_s[k]) + PROMISE_SLACK_S
         if math.isfinite(bound_s):
             name = instance.pending[k].id
             added[name] = EndPromise(job_id=name, latest_end_s=context.now_s + bound_s)

@@ -53,6 +53,9 @@ class SchedulingInstance:
     residents: tuple[Job, ...]
     classes: tuple[DeviceClassMembers, ...]
     is_estimated: bool  # whether a job does not say how long it will run
+    # float64[n + r]: standard deviation of the logarithm of what remains of each job; 0 where it is known exactly, and
+    # where some job has a deadline.
+    spread: Floats
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -78,6 +81,12 @@ def scheduling_instance(
     times = context.relative_times(jobs)
     type_index = [context.device_types.index(members.device_class.type) for members in classes]
     remaining_s = estimated_remaining_s(jobs)
+    deadlines = _deadlines(jobs, 0.0 if math.isnan(context.now_s) else context.now_s)
+    # The chance of a missed deadline is reckoned from medians.
+    spread = np.zeros(len(jobs)) if deadlines.any else deadlines.spread
+    # Jobs that are said to be short start first. So jobs that run take longer than they say, against those that wait:
+    # 1.3 times in 48 streams of gangs with a spread of .7, where the mean of a time is 1.28 times its median.
+    remaining_s[len(pending) :] *= np.exp(spread[len(pending) :] ** 2 / 2)
     work_s = np.maximum(EPSILON_S * 10, remaining_s[:, None] * times[:, type_index])
     # 2. Kinds of jobs, and what is predicted of each pair of them.
     kinds = _Kinds.of(context, pending, residents if shares else ())
@@ -111,7 +120,7 @@ def scheduling_instance(
         elapsed_s=np.array([_known(job.elapsed_s) for job in pending], dtype=np.float64),
         weight=np.array([job.weight for job in pending], dtype=np.float64),
         checkpoint_s=np.array([job.checkpoint_s if job.preemptible else math.nan for job in pending], dtype=np.float64),
-        deadlines=_deadlines(jobs, now_s) if shares else Deadlines.none(len(jobs)),
+        deadlines=deadlines if shares else Deadlines.none(len(jobs)),
         max_new_devices=math.inf if snapshot.limits.max_devices is None else snapshot.limits.max_devices,
     )
     return SchedulingInstance(
@@ -120,6 +129,7 @@ def scheduling_instance(
         residents=tuple(residents),
         classes=tuple(classes),
         is_estimated=any(math.isnan(job.remaining_s) for job in jobs),
+        spread=spread,
     )
 
 

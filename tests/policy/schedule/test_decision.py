@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from interfere.policy.decide import ScopeDecision, decide
+from interfere.policy.rules.runtime import P90_Z
 from interfere.policy.schedule.from_context import UNKNOWN_S, estimated_remaining_s
 from interfere.records import (
     ActionKind,
@@ -237,3 +238,31 @@ def test_a_newcomer_slows_no_resident_beside_an_idle_device() -> None:
         decision = decide(context(replace(snapshot, limits=limits), table, KNOWN), ScopeLedger(scope="default"))
         found[cap] = started(decision)
     assert found == {1.5: {"new": ("p",)}, 1.9: {"new": ("v",)}}
+
+
+def p90_s(median_s: float, spread: float) -> float:
+    return median_s * math.exp(P90_Z * spread)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.5])
+def test_a_job_that_runs_is_expected_to_take_the_mean_of_what_remains(spread: float) -> None:
+    resident = job("r", 100.0, remaining_p90_s=p90_s(100.0, spread))
+    decision = decided((job("j", 50.0, remaining_p90_s=p90_s(50.0, spread)),), (device("d", "v100", resident),))
+    (action,) = decision.plan.actions
+    start_s = 100.0 * math.exp(spread**2 / 2)
+    assert (action.planned_start_s, action.planned_end_s) == (pytest.approx(start_s), pytest.approx(start_s + 50.0))
+
+
+def test_where_a_job_has_a_deadline_medians_are_planned() -> None:
+    resident = job("r", 100.0, remaining_p90_s=p90_s(100.0, 0.5), deadline_s=1e6)
+    decision = decided((job("j", 50.0),), (device("d", "v100", resident),))
+    assert decision.plan.actions[0].planned_start_s == pytest.approx(100.0)
+
+
+def test_an_end_is_promised_as_late_as_it_is_in_one_of_ten_cases() -> None:
+    def promised_s(spread: float) -> float:
+        told = job("j", 1000.0, remaining_p90_s=p90_s(1000.0, spread))
+        return decided((told,), (device("d"),)).plan.actions[0].promised_end_s
+
+    assert promised_s(0.0) == pytest.approx(2 * 1000.0 + 600.0)
+    assert promised_s(0.5) == pytest.approx(2 * p90_s(1000.0, 0.5) + 600.0)
