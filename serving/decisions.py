@@ -18,10 +18,10 @@ from interfere.policy.context import MAX_CLOSING_TIMES, PlanningContext
 from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import all_grants, granule_account
 from interfere.policy.ledger.overuse import is_of_grant
-from interfere.policy.problem_size import independent_parts, problem_size
 from interfere.policy.rules.custom import SharingRule
 from interfere.policy.rules.runtime import TICK_S
 from interfere.policy.site_policy import NO_ADDITIONS, SitePolicy
+from interfere.policy.subproblems import independent_parts, problem_size
 from interfere.policy.validate import jobs_where, validate_snapshot
 from interfere.records import (
     NAN,

@@ -16,13 +16,13 @@ import numpy as np
 
 from interfere.errors import LimitError, NotFoundError
 from interfere.policy.answer.alternatives import alternatives, refusals
-from interfere.policy.answer.subproblem import subproblem_of
 from interfere.policy.context import PlanningContext
 from interfere.policy.deadlines.guarantees import find_infeasible_deadlines
 from interfere.policy.ledger.grants import with_running_grants
 from interfere.policy.schedule.sizes import sizes_of_plan, with_present_sizes
 from interfere.policy.site_policy import NO_ADDITIONS, SitePolicy
 from interfere.policy.solve.builder import decision_problem
+from interfere.policy.subproblems import subproblem_of
 from interfere.predict.occlusion import Occlusion
 from interfere.predict.online.stand_in_profiles import UNPROFILED
 from interfere.records import (

@@ -13,7 +13,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from interfere.matching.bound import dual_bound
 from interfere.matching.patterns import MAX_EVALUATED, NO_KIND, PatternCosts, PatternPricing
 from interfere.matching.problem import (
     NOBODY,
@@ -25,6 +24,7 @@ from interfere.matching.problem import (
     PlacementProblem,
     Prices,
     charged,
+    dual_bound,
     paid,
 )
 from interfere.matching.programs import Restriction

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from interfere.matching.bound import dual_bound, feasible_prices, rounding_of
 from interfere.matching.formulation import Formulation, PatternSearch, charged_patterns, first_prices
 from interfere.matching.problem import (
     WAITS,
@@ -25,8 +24,11 @@ from interfere.matching.problem import (
     Placement,
     PlacementProblem,
     Prices,
+    dual_bound,
+    feasible_prices,
     level_tolerance,
     reduced_costs,
+    rounding_of,
 )
 from interfere.matching.programs import (
     UNITS_PER_COLUMN,

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
@@ -46,6 +46,14 @@ class JobCatalogue(Protocol):
 
     def measured_bytes(self, job: Job, device_type: str) -> float:
         """Return the measured peak memory of the job's workload on a device type, in bytes; NaN where unknown."""
+
+
+def numbered(keys: Iterable[Hashable]) -> tuple[list[int], list[int]]:
+    """Return a number for each key, equal ones alike, by first occurrence, and the place of the first of each."""
+    number: dict[Hashable, int] = {}
+    numbers = [number.setdefault(key, len(number)) for key in keys]
+    first = dict(zip(reversed(numbers), range(len(numbers) - 1, -1, -1), strict=True))
+    return numbers, [first[k] for k in range(len(number))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,12 +257,8 @@ class PlanningContext:
         key = (tuple(map(id, jobs)), self.device_types)
         known = self._relative_times.get(key)
         if known is None:  # the entry keeps the jobs, so that their ids are not reused
-            kinds: dict[tuple[str, str], int] = {}
-            kind_of = [kinds.setdefault((job.workload, job.profile_id), len(kinds)) for job in jobs]
-            first = dict(zip(reversed(kind_of), reversed(jobs), strict=True))
-            profiles = [
-                [self.profile(first[k], device_type) for device_type in self.device_types] for k in range(len(kinds))
-            ]
+            kind_of, first = numbered((job.workload, job.profile_id) for job in jobs)
+            profiles = [[self.profile(jobs[k], device_type) for device_type in self.device_types] for k in first]
             times = relative_times(profiles, self.device_types)[np.array(kind_of, dtype=np.int64)]
             known = self._relative_times[key] = (tuple(jobs), times)
         return known[1]

@@ -17,14 +17,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from interfere.errors import InvalidInputError
-from interfere.policy.answer.probes import with_probes
 from interfere.policy.answer.starts import (
     all_waiting,
     merge_plans,
     plan_of_starts,
     tell_assumed_modes,
 )
-from interfere.policy.answer.subproblem import remaining_snapshot
 from interfere.policy.context import PlanningContext
 from interfere.policy.deadlines.guarantees import (
     DeadlineReview,
@@ -40,7 +38,7 @@ from interfere.policy.ledger.grants import (
     with_grants,
     with_running_grants,
 )
-from interfere.policy.ledger.overuse import OveruseReview, UsageLookup, review_overuse
+from interfere.policy.ledger.overuse import OveruseReview, UsageLookup, end_actions, keep_actions, review_overuse
 from interfere.policy.ledger.promises import (
     PROMISED_KINDS,
     ReconciledPromises,
@@ -48,20 +46,16 @@ from interfere.policy.ledger.promises import (
     repeat_action,
     without_promised,
 )
-from interfere.policy.residents.actions import (
-    LEAVING_KINDS,
-    end_actions,
-    keep_actions,
-    with_migrations,
-)
+from interfere.policy.residents.assignment import LEAVING_KINDS, with_migrations
 from interfere.policy.rules.runtime import remaining_quantile_s
 from interfere.policy.rules.text import render
 from interfere.policy.schedule.decision import TimedPlan, forget_promises, plan_over_time
 from interfere.policy.schedule.sizes import choose_sizes, stop_actions
-from interfere.policy.slowdowns import SlowdownOfJob, predicted_slowdowns
-from interfere.policy.solve.planner import plan_pending_jobs
+from interfere.policy.slowdowns import DEPARTURES, SlowdownOfJob, slowdowns_among_residents
+from interfere.policy.solve.planner import plan_pending_jobs, with_probes
+from interfere.policy.subproblems import remaining_snapshot
 from interfere.policy.validate import validate_clock, validate_snapshot
-from interfere.records import Action, ActionKind, Job, Plan, Promise, Rule, RuleKind, ScopeLedger
+from interfere.records import Action, ActionKind, Device, Job, Plan, Promise, Rule, RuleKind, ScopeLedger
 from interfere.records.cluster import spans
 from interfere.time_budget import TimeBudget
 
@@ -275,3 +269,29 @@ def _predicted_ends_s(context: PlanningContext, actions: Sequence[Action], slowd
     remaining_s = np.array([job.remaining_s for job in told], dtype=np.float64)
     slowdowns = np.array([slowdown_of.get(job.id, math.nan) for job in told], dtype=np.float64)
     return list((context.now_s + remaining_s * np.fmax(slowdowns, 1.0)).tolist())
+
+
+def predicted_slowdowns(context: PlanningContext, actions: Sequence[Action]) -> SlowdownOfJob:
+    """Return the slowdowns of all running and starting jobs after the actions are carried out.
+
+    A resident without an action is predicted only where a `keep` action or a predicted end time needs its slowdown.
+    """
+    limits = context.limits
+    slowdown_of = {action.job_id: action.slowdown for action in actions if action.kind is not ActionKind.WAIT}
+    for action in actions:
+        slowdown_of |= action.slowdown_of_partners
+    departed = {action.job_id for action in actions if action.kind in DEPARTURES}
+    staying = [
+        (_without_residents(device, departed), job)
+        for device in context.snapshot.devices
+        for job in device.residents
+        if job.id not in slowdown_of and (ActionKind.KEEP in limits.allowed or not math.isnan(job.remaining_s))
+    ]
+    slowdown_of |= {job.id: 1.0 for device, job in staying if all(other.id == job.id for other in device.residents)}
+    return slowdown_of | slowdowns_among_residents(staying, context)
+
+
+def _without_residents(device: Device, departed: Collection[str]) -> Device:
+    if not any(job.id in departed for job in device.residents):
+        return device
+    return replace(device, residents=tuple(job for job in device.residents if job.id not in departed))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.custom import SharingRule, custom_rules
-from interfere.policy.rules.pair_rules import Bools
+from interfere.policy.rules.group_rules import Bools
 from interfere.policy.rules.text import render
 from interfere.records import Device, Job
 

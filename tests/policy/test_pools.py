@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from interfere.errors import LimitError
 from interfere.policy.answer.ranking import rank
 from interfere.policy.ledger.promises import reconcile_promises
-from interfere.policy.problem_size import independent_parts
 from interfere.policy.solve import planner
 from interfere.policy.solve.planner import plan_pending_jobs
+from interfere.policy.subproblems import independent_parts
 from interfere.policy.validate import validate_snapshot
 from interfere.records import (
     Action,

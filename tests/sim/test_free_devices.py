@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.policy.solve.starts import device_sets
+from interfere.policy.solve.decision_problem import device_sets
 from interfere.records import Device
 from interfere.sim.free_devices import DevicePlaces, FreeDevices
 

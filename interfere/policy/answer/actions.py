@@ -12,14 +12,13 @@ import numpy as np
 from interfere.policy.answer.starts import MAX_REFUSALS, start_alone, start_shared
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import Candidates
-from interfere.policy.costs.pair_costs import PairCosts
+from interfere.policy.costs.group_costs import PairCosts
 from interfere.policy.device_class import DeviceClass
+from interfere.policy.rules.group_rules import RuleGroup
 from interfere.policy.rules.memory import solo_memory_rule
-from interfere.policy.rules.pair_rules import RuleGroup
 from interfere.policy.rules.text import render, summary_rule
 from interfere.policy.slowdowns import Domain, PairSlowdown, predicted_pairs
-from interfere.policy.solve.decision_problem import DecisionProblem
-from interfere.policy.solve.starts import StartGroup
+from interfere.policy.solve.decision_problem import DecisionProblem, StartGroup
 from interfere.records import (
     NAN,
     Action,
@@ -124,7 +123,7 @@ class AnswerBuilder:
         total = 0
         for candidates in self._candidates:
             for table in self._decision.pair_tables(candidates):
-                forbidden, jobs = np.isinf(table.cost), candidates.counts
+                forbidden, jobs = ~table.allowed, candidates.counts
                 pairs = int(jobs @ forbidden @ [len(each) for each in self._decision.partners(candidates, table)])
                 total += pairs if table.running else (pairs - int(jobs @ np.diagonal(forbidden))) // 2
                 for i in self._waiting_first(candidates):
@@ -151,10 +150,10 @@ class AnswerBuilder:
                     return
                 if len(pair) == 1 or pair in listed:
                     continue
-                rule = rule or table.blocking_rule(i, j)
+                rule = rule or table.rules.blocking_rule(i, j)
                 if rule is None:
                     return
-                stands_for = (table.rows.jobs[i].id, table.columns.jobs[j].id)
+                stands_for = (table.rows[i].id, table.columns[j].id)
                 listed[pair] = refuse(job_id, partner_id, with_members(rule, stands_for, (job_id, partner_id)))
 
 
@@ -213,7 +212,7 @@ class WaitingRules:
             kind = RuleKind.GANG if gang else RuleKind.NO_FREE_SEAT
             return [Rule(kind=kind, job_id=job.id, gpus=candidates.size if gang else None)]
         alone = [name for name, cost in candidates.solo_cost.items() if np.isfinite(cost[i])]
-        shares = any(np.isfinite(np.delete(table.cost[i], _itself(candidates, table, i))).any() for table in tables)
+        shares = any(np.delete(table.allowed[i], _itself(candidates, table, i)).any() for table in tables)
         if alone and not shares:  # the rules allow the job empty devices only
             return [*self._rules_on_pairs(candidates, i), self._no_device_rule(candidates, i, alone)]
         if alone or shares:
@@ -264,7 +263,7 @@ class WaitingRules:
         if group.residents:
             host = self._decision.hosts[int(self._decision.problem.host[group.column])]
             table = host.resident_pairs
-            return table is not None and bool(np.isfinite(table.cost[i, list(host.residents)]).all())
+            return table is not None and bool(table.allowed[i, list(host.residents)].all())
         alone = candidates.solo_cost.get(group.device_class)
         return alone is not None and bool(np.isfinite(alone[i]))
 
@@ -294,7 +293,7 @@ class WaitingRules:
 
 def _job_rule(table: PairCosts, i: int) -> Rule | None:
     """Return why job i may not start on the devices of a table; None if allowed or forbidden by pools only."""
-    rule = table.rows.start_rules[i]
+    rule = table.jobs.start_rule(i)
     return rule if rule is not None and rule.kind is not RuleKind.POOL else None
 
 

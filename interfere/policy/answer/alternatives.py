@@ -16,12 +16,11 @@ import numpy as np
 from interfere.matching.problem import WAITS, Floats, Placement, all_waiting
 from interfere.policy.answer.actions import refuse, with_members
 from interfere.policy.costs.candidates import Candidates, Host
-from interfere.policy.costs.pair_costs import PairCosts
+from interfere.policy.costs.group_costs import PairCosts
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.rules.pair_rules import RuleGroup
+from interfere.policy.rules.group_rules import RuleGroup
 from interfere.policy.solve.decision_problem import DecisionProblem
-from interfere.policy.solve.greedy import waiting_jobs
-from interfere.policy.solve.search import all_proved, largest_cost, solve_decision
+from interfere.policy.solve.search import all_proved, largest_cost, solve_decision, waiting_jobs
 from interfere.records import NAN, Action, ActionKind, Alternative, LevelKind, Refusal
 from interfere.time_budget import UNLIMITED, TimeBudget
 
@@ -107,22 +106,22 @@ def refusals(decision: DecisionProblem, action: Action) -> tuple[tuple[Refusal, 
     candidates = decision.candidates[0]
     job_id, i, total = action.job_id, candidates.class_of(action.job_id), 0
     alone: dict[str, Refusal] = {}
-    for table in candidates.pair_tables.values():
-        if (rule := table.rows.solo_rule(i)) is not None:
+    for name in candidates.empty_devices:
+        if (rule := candidates.tables[name].jobs.solo_rule(i)) is not None:
             total += 1
             refusal = refuse(job_id, "", replace(rule, job_id=job_id))
             alone.setdefault(refusal.reason, refusal)  # one entry for all device classes with the same reason
     partners: dict[RuleGroup | None, dict[str, Refusal]] = {}
     for table in decision.pair_tables(candidates):
-        refused = np.flatnonzero(~np.isfinite(table.cost[i])).tolist()
+        refused = np.flatnonzero(~table.allowed[i]).tolist()
         jobs = decision.partners(candidates, table)
         for j, group in zip(refused, table.rules.blocking_groups(i, refused), strict=True):
             for partner_id in (job.id for job in jobs[j] if job.id != job_id):
                 total += 1
                 examples = partners.setdefault(group, {})
                 listed = len(examples) < MAX_EXAMPLES or partner_id == action.partner_id
-                if listed and partner_id not in examples and (rule := table.blocking_rule(i, j)) is not None:
-                    stands_for = (table.rows.jobs[i].id, table.columns.jobs[j].id)
+                if listed and partner_id not in examples and (rule := table.rules.blocking_rule(i, j)) is not None:
+                    stands_for = (table.rows[i].id, table.columns[j].id)
                     rule = with_members(rule, stands_for, (job_id, partner_id))
                     examples[partner_id] = refuse(job_id, partner_id, rule)
     return (*alone.values(), *(refusal for examples in partners.values() for refusal in examples.values())), total
@@ -154,7 +153,7 @@ def _in_pairs(
 ) -> Iterator[Choice]:
     """Yield one choice for each class of pending partners on an empty device of a class."""
     table, alone = candidates.pair_tables[name], _costs_alone(candidates)
-    for j in np.flatnonzero(np.isfinite(table.cost[i])).tolist() if name.seats > 1 else ():
+    for j in np.flatnonzero(table.allowed[i]).tolist() if name.seats > 1 else ():
         partners = [job.id for job in candidates.job_classes[j] if job.id != action.job_id]
         if partners:
             chosen = is_chosen and action.partner_id in partners
@@ -170,7 +169,7 @@ def _beside_resident(candidates: Candidates, i: int, action: Action, k: int, hos
     if table is None or len(host.residents) != 1:
         return
     pair = i, host.residents[0]
-    if np.isfinite(table.cost[pair]):
+    if table.allowed[pair]:
         decided = next((place for place in host.places if place.residents[0].id == action.partner_id), None)
         place = decided or host.places[0]
         partner_id = place.residents[0].id
@@ -187,11 +186,11 @@ def _pair_choice(
         host=host,
         device_id=device_id,
         partner_id=partner_id,
-        partner_workload=table.columns.jobs[pair[1]].workload,
-        slowdown=float(table.row_slowdown[pair]),
-        partner_slowdown=float(table.column_slowdown[pair]),
-        cost=float(table.cost[pair]),
-        largest_cost=float(table.max_job_cost[pair]),
+        partner_workload=table.columns[pair[1]].workload,
+        slowdown=float(table.slowdown[0][pair]),
+        partner_slowdown=float(table.slowdown[1][pair]),
+        cost=float(table.total[pair]),
+        largest_cost=float(table.largest[pair]),
         chosen=chosen,
     )
 

@@ -4,7 +4,6 @@ Laws: of devices that differ in slowdowns only, a slower one never costs less; t
 and is feasible; a seat that the scope has promised to another job is infeasible.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +13,6 @@ from interfere.errors import InvalidInputError
 from interfere.policy.answer.actions import with_members
 from interfere.policy.context import JobCatalogue, PlanningContext
 from interfere.policy.costs.candidates import Host
-from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.objectives import Objective
 from interfere.policy.rules.custom import SharingRule
 from interfere.policy.rules.text import render
@@ -29,7 +27,6 @@ from interfere.records import (
     Device,
     Job,
     Limits,
-    MemoryDemand,
     ObjectiveKind,
     Promise,
     Ranking,
@@ -182,10 +179,11 @@ def _on_empty_devices(
     candidates, limits, rule = decision.candidates[0], context.limits, None
     cost = float(candidates.solo_cost[host.device_class][0])
     if not np.isfinite(cost):
-        rule = candidates.pair_tables[host.device_class].rows.start_rules[0]
+        jobs = candidates.tables[host.device_class].jobs
+        rule = jobs.start_rule(0)
         if rule is None and ActionKind.START_ALONE not in limits.allowed:
             rule = Rule(kind=RuleKind.ACTION_NOT_ALLOWED, job_id=job.id, action=ActionKind.START_ALONE)
-        rule = rule or candidates.pair_tables[host.device_class].rows.memory_rule(0)
+        rule = rule or jobs.memory_rule(0)
     elif not candidates.max_new_devices:
         rule = Rule(kind=RuleKind.MAX_DEVICES, job_id=job.id, max_devices=limits.max_devices)
     value = max(decision.floor, cost) if decision.is_min_max else cost
@@ -196,10 +194,12 @@ def _on_empty_devices(
 def _beside(job: Job, decision: DecisionProblem, host: Host) -> Iterator[_RankedDevice]:
     """Yield the devices of a host class, whose residents the job would join."""
     assert host.table is not None
-    costs = host.table.evaluate(np.zeros((1, 1), dtype=np.int64), host.residents)
-    slowdowns, added_cost = costs.slowdown[:, 0].tolist(), float(costs.cost.sum() + costs.shared[0])
+    first = np.zeros(1, dtype=np.int64)
+    costs = host.table.evaluate(first[:, None], host.residents).at(first)
+    slowdowns = [float(of_member[0]) for of_member in costs.slowdown]
+    added_cost = float(np.sum([*costs.cost, costs.shared]))
     value = max(decision.floor, float(costs.largest[0])) if decision.is_min_max else added_cost
-    rule = None if costs.allowed[0] else _blocking_rule(job, host.table, host.residents, slowdowns)
+    rule = None if costs.allowed[0] else host.table.blocking_rule([0], host.residents)
     stands_for = {resident.id: k for k, resident in enumerate(host.places[0].residents)}
     for place in host.places:
         of_place = rule
@@ -207,53 +207,3 @@ def _beside(job: Job, decision: DecisionProblem, host: Host) -> Iterator[_Ranked
             partner_id = place.residents[stands_for[rule.partner_id]].id
             of_place = with_members(rule, (job.id, rule.partner_id), (job.id, partner_id))
         yield _ranked(place.devices[0], of_place, slowdowns=slowdowns, cost=value, added_cost=added_cost)
-
-
-def _blocking_rule(job: Job, table: GroupTable, residents: Sequence[int], slowdowns: Sequence[float]) -> Rule:
-    """Return the rule that forbids a job to join the residents: about one pair, or else about the group."""
-    assert table.resident_pairs is not None
-    rules = (table.resident_pairs.blocking_rule(0, j) for j in residents)
-    rule = next((rule for rule in rules if rule is not None), None)
-    if rule is None and not table.fits([0], residents):
-        rule = _memory_rule(job, table, residents)
-    return (
-        rule
-        or table.cap_rule([0], residents)
-        or Rule(
-            kind=RuleKind.JOINT_THROUGHPUT,
-            job_id=job.id,
-            partner_id=table.resident_pairs.columns.jobs[residents[0]].id,
-            slowdown=slowdowns[0],
-            partner_slowdown=1.0 / sum(1.0 / other for other in slowdowns[1:]),  # joint slowdown of all residents
-            min_joint_throughput=table.context.limits.slowdown.min_joint_throughput,
-        )
-    )
-
-
-def _memory_rule(job: Job, table: GroupTable, residents: Sequence[int]) -> Rule:
-    """Return the rule with the memory need of the job and of all residents together."""
-    assert table.resident_pairs is not None
-    memory, limits, columns = table.device_class.memory, table.context.limits, table.resident_pairs.columns
-    own, others = table.jobs.demands[0], [columns.demands[j] for j in residents]
-    together = MemoryDemand(
-        needed_bytes=float(np.nansum([demand.needed_bytes for demand in others])),
-        working_set_bytes=float(np.nansum([demand.working_set_bytes for demand in others])),
-    )
-    granted = memory.grants_memory and sum(map(memory.granules_for, (own, *others))) > memory.granules
-    shared = memory.oversubscription_ratio > 1
-    kind = RuleKind.GRANT if granted else RuleKind.WORKING_SET if shared else RuleKind.MEMORY
-    return Rule(
-        kind=kind,
-        job_id=job.id,
-        partner_id=columns.jobs[residents[0]].id,
-        demand=own,
-        partner_demand=together,
-        needed_granules=memory.granules_for(own) if granted else None,
-        partner_needed_granules=sum(map(memory.granules_for, others)) if granted else None,
-        capacity_granules=memory.granules if granted else None,
-        granule_bytes=memory.granule_bytes if granted else math.nan,
-        oversubscription_ratio=memory.oversubscription_ratio if granted else math.nan,
-        capacity_bytes=memory.shared_bytes(limits),
-        device_memory_bytes=memory.memory_bytes,
-        memory_headroom=limits.memory.memory_headroom,
-    )

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from interfere.policy.context import PlanningContext
-from interfere.policy.rules.predictions import unprofiled_rule
-from interfere.policy.rules.slowdown_caps import latency_rule
+from interfere.policy.rules.group_rules import unprofiled_rule
+from interfere.policy.rules.jobs_on_class import latency_rule
 from interfere.policy.rules.text import render
 from interfere.records import (
     NAN,

@@ -6,32 +6,103 @@ which somebody may exceed. Who shares a device pays for it once, and a gang pays
 run already only what newcomers add counts. Pure arrays; no rule is asked.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.group_slowdowns import GroupSlowdowns, probability_of_any
 from interfere.policy.costs.objectives import weights
+from interfere.policy.device_class import DeviceClass
+from interfere.policy.rules.group_rules import Bools, Floats, Group, GroupRules
 from interfere.policy.rules.jobs_on_class import JobsOnClass
-from interfere.policy.rules.pair_rules import Group
 from interfere.policy.rules.runtime import relative_checkpoint_losses, remaining_cases_s, tolerable_slowdown
-from interfere.records import Device, Job
+from interfere.policy.slowdowns import GroupSlowdowns, probability_of_any
+from interfere.records import Job
+from interfere.sharing_modes import SharingMode
 
-Floats = NDArray[np.float64]
+Index = tuple[NDArray[np.int64], ...] | NDArray[np.int64] | Bools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupValue:
-    """What groups cost: float64[...] each."""
+class GroupCosts:
+    """Groups of one shape [...], each of m pending jobs beside r residents: predictions, costs, and whether rules allow
+    them."""
 
-    added: list[Floats]  # of each pending member, and what each resident costs more than before
-    shared: Floats | float  # what the group as a whole costs beside its members
-    largest: Floats  # the largest cost of a member without misses, residents as a whole
+    slowdown: Sequence[Floats]  # float64[...] each: the median of each of the m + r members, residents last
+    cost: Sequence[Floats]  # float64[...] each: of each pending job, and what each resident costs more than before
+    shared: Floats  # of groups as a whole beside their members: of devices, or of a soft cap; broadcasts to [...]
+    largest: Floats  # float64[...]: the largest cost of a member without misses, residents as a whole
+    allowed: Bools  # bool[...]: no rule forbids it
+    rules: GroupRules = field(default_factory=GroupRules)
+
+    def at(self, index: Index) -> "GroupCosts":
+        """Return the costs of some of the groups, without their rules."""
+        shape = self.largest.shape
+        return GroupCosts(
+            slowdown=[np.broadcast_to(each, shape)[index] for each in self.slowdown],
+            cost=[np.broadcast_to(each, shape)[index] for each in self.cost],
+            shared=np.broadcast_to(self.shared, shape)[index],
+            largest=self.largest[index],
+            allowed=self.allowed[index],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairCosts(GroupCosts):
+    """The pairs of r row jobs, which are pending, and c column jobs on one device class: groups of the shape [r, c].
+
+    Law: the total cost is infinite exactly where a rule forbids the pair.
+    """
+
+    jobs: JobsOnClass  # the row jobs first
+    rows: tuple[Job, ...]
+    columns: tuple[Job, ...]
+    running: bool  # whether the columns are residents; else they are the row jobs
+    total: Floats  # float64[r, c], of the pair, beside a resident what is added; inf where a rule forbids it
+    modes: tuple[SharingMode, ...] = ()  # among which the plan chose; empty where the devices keep theirs
+    mode_index: NDArray[np.int64] | None = None  # int64[r, c], of the chosen one
+
+    @property
+    def device_class(self) -> DeviceClass:
+        """The class of the devices."""
+        return self.jobs.device_class
+
+    def mode(self, row: int, column: int) -> SharingMode:
+        """The sharing mode under which the pair is predicted."""
+        return self.device_class.mode if self.mode_index is None else self.modes[int(self.mode_index[row, column])]
+
+
+def under_best_modes(tables: Sequence[PairCosts]) -> PairCosts:
+    """Return a table that holds each pair under its cheapest sharing mode.
+
+    `tables` has a table for each mode; the present mode of the devices comes first.
+    """
+    first = tables[0]
+    if len(tables) == 1:
+        return first
+    best = np.argmin(np.stack([table.total for table in tables]), axis=0)
+
+    def chosen(arrays: Sequence[Floats]) -> Floats:
+        stacked = np.stack([np.broadcast_to(each, best.shape) for each in arrays])
+        return np.asarray(np.take_along_axis(stacked, best[None], axis=0)[0])
+
+    total = chosen([table.total for table in tables])
+    forbidden = ~np.isfinite(total)
+    return replace(
+        first,
+        slowdown=[chosen([table.slowdown[side] for table in tables]) for side in (0, 1)],
+        cost=[chosen([table.cost[side] for table in tables]) for side in (0, 1)],
+        shared=chosen([table.shared for table in tables]),
+        largest=chosen([table.largest for table in tables]),
+        allowed=~forbidden,
+        rules=GroupRules(rules=tuple(replace(rule, mask=rule.mask & forbidden) for rule in first.rules.rules)),
+        total=total,
+        modes=tuple(table.device_class.mode for table in tables),
+        mode_index=best,
+    )
 
 
 class GroupCostModel:
@@ -40,8 +111,11 @@ class GroupCostModel:
     def __init__(self, slowdowns: GroupSlowdowns, context: PlanningContext) -> None:
         self._slowdowns, self._context, self._jobs = slowdowns, context, slowdowns.jobs
 
-    def evaluate(self, group: Group, slowdown: Sequence[Floats], newcomers: int) -> GroupValue:
-        """Return the costs of groups at these slowdowns of their members, of which the first `newcomers` start now."""
+    def evaluate(self, group: Group, slowdown: Sequence[Floats], newcomers: int) -> GroupCosts:
+        """Return the costs of groups at these slowdowns of their members, of which the first `newcomers` start now.
+
+        Allowed are all of which a cost is known.
+        """
         costs = self._of_members(group, slowdown)
         costs[:newcomers] = [
             cost + (self.rate * self.losses)[member] for cost, member in zip(costs, group[:newcomers], strict=False)
@@ -61,7 +135,9 @@ class GroupCostModel:
             ]
             shared = shared - self._occupancy(residents)
         added = [cost + miss for cost, miss in zip(costs, misses, strict=True)]
-        return GroupValue(added=added, shared=shared, largest=largest)
+        return GroupCosts(
+            slowdown=slowdown, cost=added, shared=np.asarray(shared), largest=largest, allowed=~np.isnan(largest)
+        )
 
     def _of_members(self, group: Group, slowdown: Sequence[Floats]) -> list[Floats]:
         """float64[...] each: what every member costs at its slowdown in the group, misses of deadlines aside."""
@@ -133,22 +209,3 @@ class GroupCostModel:
     @cached_property
     def _deadline_in_s(self) -> Floats:
         return np.array([job.deadline_s - self._context.now_s for job in self._jobs.jobs], dtype=np.float64)
-
-
-def costs_alone(jobs: JobsOnClass, context: PlanningContext) -> Floats:
-    """float64[n]: what each job costs that starts alone."""
-    slowdowns, group = GroupSlowdowns(jobs, len(jobs.jobs), context), [np.arange(len(jobs.jobs))]
-    value = GroupCostModel(slowdowns, context).evaluate(group, slowdowns.of_groups(group), newcomers=1)
-    return np.asarray(value.added[0] + value.shared)
-
-
-def cost_alone(job: Job, device: Device, context: PlanningContext) -> float:
-    """What one job costs alone on a device of the snapshot."""
-    device_class = context.device_class(device)
-    times = context.relative_times_on(device_class.type, [job])
-    return float(costs_alone(JobsOnClass.of([job], device_class, context, times, timed=True), context)[0])
-
-
-def is_timed(jobs: Sequence[Job], closes_in_s: float) -> bool:
-    """Whether a deadline or the closing of the device plays a part."""
-    return math.isfinite(closes_in_s) or any(not math.isnan(job.deadline_s) for job in jobs)

@@ -1,54 +1,39 @@
 """Groups on one device class: predicted slowdowns of every member, what the group costs, and whether rules allow it.
 
-A pair is a group of two, and has one rule more: how likely both fit the memory. A larger group is allowed where every
-pair of it with a pending job is allowed, where its memory fits, where no member passes its caps beside all the others,
-and where together its members get more done than one after the other.
+A pair is a group of two, and has rules of its own: whether each job may start there, whether the pair is predicted, how
+likely both fit the memory, and those of other packages. A larger group is allowed where every pair of it with a pending
+job is allowed, and where the rules on groups of any size allow it: its memory fits, no member passes its caps beside
+all the others, together its members get more done than one after the other, and where it is asked no guest outlasts a
+host.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import combinations, permutations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.group_costs import GroupCostModel, costs_alone, is_timed
-from interfere.policy.costs.group_slowdowns import GroupSlowdowns
-from interfere.policy.costs.pair_costs import PairCosts, pair_rules, under_best_modes
+from interfere.policy.costs.group_costs import GroupCostModel, GroupCosts, PairCosts, under_best_modes
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.rules.jobs_on_class import JobsOnClass
-from interfere.policy.rules.memory import grants_exceed, memory_exceeds
-from interfere.policy.rules.pair_rules import Group, PairRules
-from interfere.policy.rules.predictions import does_not_pay, outlasts
-from interfere.policy.rules.slowdown_caps import MemberCaps, SlowdownCaps, time_caps
-from interfere.records import ActionKind, Job, Rule
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupCosts:
-    """g groups of m pending jobs beside r residents."""
-
-    slowdown: Floats  # float64[m + r, g]: median of each member, residents last
-    cost: Floats  # float64[m + r, g]: of each pending job, and what each resident costs more
-    shared: Floats  # float64[g]: what the group as a whole costs beside its members: a price of its devices, or a miss
-    largest: Floats  # float64[g]: the largest cost of a job, residents as a whole
-    allowed: Bools  # bool[g]: no rule forbids it, joint throughput included
-
-    def among(self, at: Bools) -> "GroupCosts":
-        """Return the costs of some of the groups."""
-        return GroupCosts(
-            slowdown=self.slowdown[:, at],
-            cost=self.cost[:, at],
-            shared=self.shared[at],
-            largest=self.largest[at],
-            allowed=self.allowed[at],
-        )
+from interfere.policy.rules.custom import custom_rules
+from interfere.policy.rules.group_rules import (
+    Bools,
+    Floats,
+    Group,
+    GroupRule,
+    GroupRules,
+    Ints,
+    guest_rules,
+    joint_throughput_rule,
+    predictability_rules,
+)
+from interfere.policy.rules.jobs_on_class import JobsOnClass, MemberCaps, SlowdownCaps, start_rules, time_caps
+from interfere.policy.rules.memory import memory_rules
+from interfere.policy.slowdowns import GroupSlowdowns
+from interfere.records import ActionKind, Device, Job, Rule, RuleKind
 
 
 class GroupTable:
@@ -86,7 +71,9 @@ class GroupTable:
 
     @cached_property
     def _timed(self) -> bool:
-        return is_timed(self.members, self.device_class.open_s)
+        """Does a deadline or the closing of the device play a part?"""
+        has_deadline = any(not math.isnan(job.deadline_s) for job in self.members)
+        return has_deadline or math.isfinite(self.device_class.open_s)
 
     @cached_property
     def _caps(self) -> SlowdownCaps:
@@ -98,12 +85,18 @@ class GroupTable:
         return self._timed or self._caps.any_is_set
 
     @cached_property
+    def costs_alone(self) -> Floats:
+        """float64[k]: what each pending job costs that starts alone, whether or not a rule forbids it."""
+        alone = [np.arange(self._k)]
+        costs = self._model.evaluate(alone, self.slowdowns.of_groups(alone), newcomers=1)
+        return np.asarray(costs.cost[0] + costs.shared)
+
+    @cached_property
     def solo_cost(self) -> Floats:
         """float64[k]: the cost of each pending job alone on an empty device; inf where a rule forbids it."""
-        rows = self.pairs_in_own_mode.rows
-        allowed = np.array([rows.solo_rule(i) is None for i in range(self._k)], dtype=bool)
+        allowed = np.array([self.jobs.solo_rule(i) is None for i in range(self._k)], dtype=bool)
         allowed &= ActionKind.START_ALONE in self.context.limits.allowed
-        return np.where(allowed, costs_alone(rows, self.context), np.inf)
+        return np.where(allowed, self.costs_alone, np.inf)
 
     @property
     def residents(self) -> tuple[Job, ...]:
@@ -139,28 +132,26 @@ class GroupTable:
     def _pairs(self, columns: range, *, running: bool) -> PairCosts:
         """The table of the pending jobs beside the members at some places."""
         pair = (np.arange(self._k)[:, None], np.array(columns, dtype=np.int64)[None, :])
-        slowdown = self.slowdowns.of_groups(pair)
-        value = self._model.evaluate(pair, slowdown, newcomers=1 if running else 2)
-        row_cost, column_cost = value.added
-        cost = row_cost + column_cost + value.shared
-        caps = self._member_caps(pair, slowdown) if self.capped else ()
-        rows, partners = self.jobs.subset(range(self._k)), self.jobs.subset(columns)
-        found = pair_rules(
-            pair, rows, partners, self.slowdowns, slowdown, caps, np.isnan(cost), self.context, running=running
+        costs = self._model.evaluate(pair, self.slowdowns.of_groups(pair), newcomers=1 if running else 2)
+        total = costs.cost[0] + costs.cost[1] + costs.shared
+        rows, partners = self.members[: self._k], self.members[columns.start : columns.stop]
+        rules = GroupRules(
+            rules=tuple(self._pair_rules(pair, rows, partners, costs.slowdown, np.isnan(total), running))
         )
-        rules = PairRules(rules=tuple(found))
-        cost[rules.forbidden(cost.shape)] = np.inf
+        forbidden = rules.forbidden(total.shape)
+        total[forbidden] = np.inf
         return PairCosts(
+            slowdown=costs.slowdown,
+            cost=costs.cost,
+            shared=costs.shared,
+            largest=costs.largest,
+            allowed=~forbidden,
+            rules=rules,
+            jobs=self.jobs,
             rows=rows,
             columns=partners,
             running=running,
-            row_slowdown=slowdown[0],
-            column_slowdown=slowdown[1],
-            cost=cost,
-            row_cost=row_cost,
-            column_cost=column_cost,
-            max_job_cost=value.largest,
-            rules=rules,
+            total=total,
         )
 
     def resident_upper(self) -> Floats:
@@ -180,9 +171,9 @@ class GroupTable:
 
     def _allowed(self, pending_pairs: PairCosts) -> Bools:
         allowed, k = np.ones((self._n, self._n), dtype=bool), self._k
-        allowed[:k, :k] = np.isfinite(pending_pairs.cost)
+        allowed[:k, :k] = pending_pairs.allowed
         if self.resident_pairs is not None:
-            allowed[:k, k:] = np.isfinite(self.resident_pairs.cost)
+            allowed[:k, k:] = self.resident_pairs.allowed
             allowed[k:, :k] = allowed[:k, k:].T
         return allowed
 
@@ -191,7 +182,7 @@ class GroupTable:
         if not residents:
             return np.ones(self._k, dtype=bool)
         assert self.resident_pairs is not None
-        return np.asarray(np.isfinite(self.resident_pairs.cost[:, list(residents)]).all(axis=1))
+        return np.asarray(self.resident_pairs.allowed[:, list(residents)].all(axis=1))
 
     @property
     def _chooses_mode(self) -> bool:
@@ -206,41 +197,17 @@ class GroupTable:
         Every group has two members at least, its residents counted. `pairs_allowed`: no rule forbids any pair of them.
         """
         if members.shape[1] + len(residents) == 2:
-            return self._of_pairs(members, residents)
+            table = self.resident_pairs if residents else self.pending_pairs
+            assert table is not None
+            second = np.full(len(members), residents[0]) if residents else members[:, 1]
+            return table.at((members[:, 0], second))
         group = self._group(members, residents)
-        slowdown = self.slowdowns.of_groups(group)
-        value = self._model.evaluate(group, slowdown, newcomers=members.shape[1])
-        forbidden = self._exceeds_memory(group) | self._past_caps(group, slowdown) | np.isnan(value.largest)
-        forbidden |= does_not_pay(slowdown, self.context.limits.slowdown.min_joint_throughput)
-        if self.context.limits.guest_ends_first:
-            runs_s = [self.jobs.alone_s[member] * own for member, own in zip(group, slowdown, strict=True)]
-            for guest_s in runs_s[: members.shape[1]]:
-                for host_s in runs_s[members.shape[1] :]:
-                    forbidden |= outlasts(guest_s, host_s)
+        costs = self._model.evaluate(group, self.slowdowns.of_groups(group), newcomers=members.shape[1])
+        rules = GroupRules(rules=tuple(self._group_rules(group, costs.slowdown, newcomers=members.shape[1])))
+        allowed = costs.allowed & ~rules.forbidden((len(members),))
         if not pairs_allowed or self._chooses_mode:
-            forbidden |= self._has_forbidden_pair(group)
-        shape = (len(members),)
-        return GroupCosts(
-            slowdown=_stacked(slowdown, shape),
-            cost=_stacked(value.added, shape),
-            shared=np.broadcast_to(np.asarray(value.shared), shape),
-            largest=value.largest,
-            allowed=~forbidden,
-        )
-
-    def _of_pairs(self, members: Ints, residents: Sequence[int]) -> GroupCosts:
-        """Groups of two, under the sharing mode that the plan chose for each; a group of one joins one resident."""
-        table = self.resident_pairs if residents else self.pending_pairs
-        assert table is not None
-        at = members[:, 0], np.full(len(members), residents[0]) if residents else members[:, 1]
-        cost, total = np.stack([table.row_cost[at], table.column_cost[at]]), table.cost[at]
-        return GroupCosts(
-            slowdown=np.stack([table.row_slowdown[at], table.column_slowdown[at]]),
-            cost=cost,
-            shared=total - cost.sum(axis=0),
-            largest=table.max_job_cost[at],
-            allowed=np.isfinite(total),
-        )
+            allowed &= ~self._has_forbidden_pair(group)
+        return replace(costs, allowed=allowed, rules=rules)
 
     def is_possible(self, members: Ints) -> Bools:
         """bool[g]: does each group fit the device's memory and keep all slowdown caps?
@@ -248,11 +215,12 @@ class GroupTable:
         No group has residents, and all pairs inside the groups are allowed.
         """
         group = self._group(members, ())
-        forbidden = self._exceeds_memory(group)
+        rules = list(self._memory_rules(group))
+        if self.capped:
+            rules += self._cap_rules(group, self.slowdowns.of_groups(group))
+        forbidden = GroupRules(rules=tuple(rules)).forbidden((len(members),))
         if self._chooses_mode:
             forbidden |= self._has_forbidden_pair(group)
-        if self.capped:
-            forbidden |= self._past_caps(group, self.slowdowns.of_groups(group))
         return ~forbidden
 
     def costs_by_excess(self) -> tuple[Floats, Floats]:
@@ -294,17 +262,78 @@ class GroupTable:
         pairs = np.broadcast_arrays(*(allowed[member, other] for member, other in combinations(group, 2)))
         return np.asarray(~np.logical_and.reduce(pairs))
 
-    def _exceeds_memory(self, group: Group) -> Bools:
-        """bool[...]: do grants and peaks, or with oversubscription working sets, not fit together?"""
-        memory, demands = self.device_class.memory, self.jobs.demands
-        if memory.memory_bytes < 0:
-            return np.zeros(np.broadcast_shapes(*(member.shape for member in group)), dtype=bool)
-        exceeds = memory_exceeds(demands, group, memory, self.context.limits)
-        return exceeds | grants_exceed(demands, group, memory) if memory.grants_memory else exceeds
+    def _pair_rules(
+        self,
+        pair: Group,
+        rows: Sequence[Job],
+        columns: Sequence[Job],
+        slowdown: Sequence[Floats],
+        abstained: Bools,
+        running: bool,
+    ) -> Iterator[GroupRule]:
+        """Every rule on pairs of jobs, in the order in which they bind.
 
-    def fits(self, members: Sequence[int], residents: Sequence[int]) -> bool:
-        """Do the jobs of one group fit into the memory together?"""
-        return not self._exceeds_memory(self._group(np.array([members], dtype=np.int64), residents))[0]
+        `pair`: the places of the row jobs, int64[r, 1], and of the column jobs, int64[1, c]. `slowdown`: float64[r, c]
+        of either. `abstained` bool[r, c]: is there no cost, for nothing is predicted? `running`: whether the columns
+        are residents.
+        """
+        jobs, context, k = self.jobs, self.context, self._k
+        limits, columns_from = context.limits, k if running else 0
+        if ActionKind.START_SHARED not in limits.allowed:
+            yield GroupRule.of_kind(
+                RuleKind.ACTION_NOT_ALLOWED,
+                np.broadcast_to(np.True_, abstained.shape),
+                lambda i, j: Rule(
+                    kind=RuleKind.ACTION_NOT_ALLOWED,
+                    job_id=rows[i].id,
+                    partner_id=columns[j].id,
+                    action=ActionKind.START_SHARED,
+                    max_shared_gpus=limits.most_shared_gpus,
+                ),
+            )
+        starts = [jobs.start_rule(i) for i in range(k)]
+        yield start_rules(starts, (None,) * len(columns) if running else starts)
+        yield from predictability_rules(
+            rows,
+            columns,
+            jobs.profiled[:k],
+            jobs.profiled[columns_from : columns_from + len(columns)],
+            abstained,
+            self.device_class.type,
+            self.device_class.mode,
+            self.slowdowns.unknown_domain,
+        )
+        yield from self._group_rules(pair, slowdown, newcomers=1 if running else 2)
+        yield from custom_rules(context.custom_rules, rows, columns, self.device_class, slowdown, running=running)
+
+    def _group_rules(self, group: Group, slowdown: Sequence[Floats], newcomers: int) -> Iterator[GroupRule]:
+        """The rules on groups of any size, in the order in which they bind; the first `newcomers` members start now."""
+        limits, members = self.context.limits, self.members
+        yield from self._memory_rules(group)
+        yield from self._cap_rules(group, slowdown) if self.capped else ()
+        yield joint_throughput_rule(members, group, slowdown, limits.slowdown.min_joint_throughput)
+        if limits.guest_ends_first:
+            runs_s = [self.jobs.alone_s[member] * own for member, own in zip(group, slowdown, strict=True)]
+            yield from guest_rules(members, group, runs_s, newcomers)
+
+    def _memory_rules(self, group: Group) -> Iterator[GroupRule]:
+        """Do grants and peaks, or with oversubscription working sets, not fit together?"""
+        ids, memory = [job.id for job in self.members], self.device_class.memory
+        fits = self.slowdowns.fit_probability(*group) if len(group) == 2 else None
+        return memory_rules(ids, self.jobs.demands, group, memory, self.context.limits, fits)
+
+    def _cap_rules(self, group: Group, slowdown: Sequence[Floats]) -> Iterator[GroupRule]:
+        """The caps of every member beside all others, at the quantile 1 - risk."""
+        for cap in self._member_caps(group, slowdown):
+            yield GroupRule(mask=cap.mask, rule=cap.rule, groups=cap.groups)
+
+    def blocking_rule(self, members: Sequence[int], residents: Sequence[int]) -> Rule | None:
+        """The rule that forbids one group of pending jobs beside residents: on a pair with a resident, else on all."""
+        assert self.resident_pairs is not None
+        pairs = (self.resident_pairs.rules.blocking_rule(job, place) for job in members for place in residents)
+        if (rule := next(filter(None, pairs), None)) is not None:
+            return rule
+        return self.evaluate(np.array([members], dtype=np.int64), residents).rules.blocking_rule(0)
 
     def _member_caps(self, group: Group, slowdown: Sequence[Floats]) -> tuple[MemberCaps, ...]:
         """The caps of every member against every other, at the quantile 1 - risk beside the whole group."""
@@ -327,22 +356,7 @@ class GroupTable:
             for a, b in permutations(range(len(group)), 2)
         )
 
-    def _past_caps(self, group: Group, slowdown: Sequence[Floats]) -> Bools:
-        """Return bool[...]: whether any member exceeds a slowdown cap beside all others, at the quantile 1 - risk."""
-        past = np.zeros(np.broadcast_shapes(*(member.shape for member in group)), dtype=bool)
-        for caps in self._member_caps(group, slowdown) if self.capped else ():
-            past |= caps.mask
-        return past
 
-    def cap_rule(self, members: Sequence[int], residents: Sequence[int]) -> Rule | None:
-        """The cap that somebody of one group would pass, with its numbers; None where nobody would."""
-        if not self.capped:
-            return None
-        group = self._group(np.array([members], dtype=np.int64), residents)
-        caps = self._member_caps(group, self.slowdowns.of_groups(group))
-        return next((each.rule(0) for each in caps if each.mask[0]), None)
-
-
-def _stacked(values: Sequence[Floats], shape: tuple[int, ...]) -> Floats:
-    """The values of all members as one array."""
-    return np.stack([np.broadcast_to(value, shape) for value in values])
+def cost_alone(job: Job, device: Device, context: PlanningContext) -> float:
+    """What one job costs alone on a device of the snapshot."""
+    return float(GroupTable([job], (), context.device_class(device), context).costs_alone[0])

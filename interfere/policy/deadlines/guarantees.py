@@ -150,9 +150,7 @@ class DeadlineReview:
 
 
 def review_deadlines(accepted_deadlines: Sequence[AcceptedDeadline], context: PlanningContext) -> DeadlineReview:
-    """Return the state of accepted deadlines, given a snapshot from which infeasible deadlines were removed
-    (`infeasible`).
-    """
+    """Return the state of accepted deadlines; `context`: without the infeasible ones (`find_infeasible_deadlines`)."""
     standing, met, broken = list[AcceptedDeadline](), list[AcceptedDeadline](), list[AcceptedDeadline]()
     unknown: list[AcceptedDeadline] = []
     for accepted in accepted_deadlines:

@@ -12,15 +12,32 @@ set of windows matters, not their order, number or time of arrival. Law 2: a lar
 adds an overuse. Law 3: only windows of the job itself on this device since the grant count. Law 4: at most one job of a
 device ends in a decision: the one of lowest priority, then of largest excess. Law 5: a job whose last window is older
 than the patience overuses nothing.
+
+A resident that does not leave its device is kept, with its memory grant and a warning of its overuse. Law 6: every
+resident gets exactly one of keep, move, preempt and end.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.policy.context import PlanningContext
 from interfere.policy.ledger.grants import running_grants
-from interfere.records import NAN, ActionKind, Device, Grant, Job, Limits, MemoryUsage, Rule, RuleKind, ScopeLedger
+from interfere.policy.rules.text import render
+from interfere.policy.slowdowns import DEPARTURES, SlowdownOfJob
+from interfere.records import (
+    NAN,
+    Action,
+    ActionKind,
+    Device,
+    Grant,
+    Job,
+    Limits,
+    MemoryUsage,
+    Rule,
+    RuleKind,
+    ScopeLedger,
+)
 
 MAX_MOMENT_S = 10.0  # longest window whose peak alone shows overuse: spikes of jobs come every 30 s and more
 
@@ -203,3 +220,73 @@ def jobs_to_end(overuses: Sequence[GrantOveruse]) -> dict[str, GrantOveruse]:
             freed_devices |= devices_of[overuse.job.id]
             ending[overuse.job.id] = overuse
     return ending
+
+
+def end_actions(overuse: OveruseReview) -> tuple[Action, ...]:
+    """Return one `end` action, on all devices of the job, for each job that ends for overuse of its memory grant."""
+    actions = []
+    for job_id, largest in overuse.ending.items():
+        device_ids = overuse.grants[job_id].device_ids
+        other_devices = (device_id for device_id in device_ids if device_id != largest.device.id)
+        actions.append(
+            Action(
+                kind=ActionKind.END,
+                job_id=job_id,
+                device_id=largest.device.id,
+                reason=render(largest.rule),
+                rule=largest.rule,
+                device_ids=(largest.device.id, *other_devices) if largest.job.gpus > 1 else (),
+                grant_bytes=largest.granted_bytes,
+            )
+        )
+    return tuple(actions)
+
+
+def keep_actions(
+    context: PlanningContext, changes: Sequence[Action], overuse: OveruseReview, slowdown_of: SlowdownOfJob
+) -> tuple[Action, ...]:
+    """Return one `keep` action, with the memory grant and a warning of its overuse, for every resident that stays.
+
+    `changes`: all other actions of the decision.
+    """
+    if ActionKind.KEEP not in context.limits.allowed:
+        return ()
+    leaving = {action.job_id for action in changes if action.kind in DEPARTURES}
+    newcomers_of: dict[str, list[str]] = {}
+    for action in changes:
+        for partner_id in action.partners:
+            newcomers_of.setdefault(partner_id, []).append(action.job_id)
+    kept = (
+        _keep(context.residents[job_id], context, leaving, newcomers_of.get(job_id, []))
+        for job_id in context.resident_devices
+        if job_id not in leaving
+    )
+    return tuple(
+        _with_grant_and_warning(replace(action, slowdown=slowdown_of.get(action.job_id, math.nan)), overuse)
+        for action in kept
+    )
+
+
+def _keep(job: Job, context: PlanningContext, leaving: Collection[str], newcomers: Sequence[str]) -> Action:
+    devices = context.resident_devices[job.id]
+    rule = Rule(kind=RuleKind.RESIDENT_STAYS, job_id=job.id)
+    partners = [other.id for other in devices[0].residents if other.id != job.id and other.id not in leaving]
+    partners += newcomers
+    return Action(
+        kind=ActionKind.KEEP,
+        job_id=job.id,
+        device_id=devices[0].id,
+        partner_id=partners[0] if len(partners) == 1 else "",
+        device_ids=tuple(device.id for device in devices) if job.gpus > 1 else (),
+        reason=render(rule),
+        rule=rule,
+    )
+
+
+def _with_grant_and_warning(keep: Action, overuse: OveruseReview) -> Action:
+    grant = overuse.grants.get(keep.job_id)
+    if grant is None:
+        return keep
+    own_overuse = overuse.of_job(keep.job_id)
+    warning = f"; warning: it {render(own_overuse.rule)}" if own_overuse else ""
+    return replace(keep, grant_bytes=grant.bytes, reason=keep.reason + warning)

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from interfere.policy.answer.starts import job_objective_cost
-from interfere.policy.answer.subproblem import remaining_snapshot
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.group_costs import cost_alone
+from interfere.policy.costs.group_tables import cost_alone
 from interfere.policy.rules.jobs_on_class import availability_rule
 from interfere.policy.rules.text import render
+from interfere.policy.subproblems import remaining_snapshot
 from interfere.records import NAN, Action, ActionKind, Device, Plan, Promise, Rule, RuleKind, Snapshot
 
 PROMISED_KINDS = (ActionKind.START_ALONE, ActionKind.START_SHARED, ActionKind.MOVE, ActionKind.PREEMPT)

@@ -1,4 +1,7 @@
-"""The residents and pending jobs of each device class in one assignment, and the resulting moves and starts.
+"""Which residents leave their devices: moves and preemptions that gain, and the starts on devices that they vacate.
+
+Without a clock no resident leaves its device, because earlier starts cannot be distinguished from recent ones. The
+residents and pending jobs of each device class are in one assignment.
 
 A migration may be any set of moves that pays: a job leaves its partner for an empty device, joins a job that is alone
 so that a waiting one gets its device, or several change places. `migration` says what a move saves and costs, in
@@ -7,9 +10,8 @@ paired too; a resident without `remaining_s` is then expected to run on for its 
 heavy-tailed.
 
 Law 1: only jobs move that may (`migration`). Law 2: no job moves twice, and the assignment returns no job to the queue.
-Law 3: once all moving
-jobs have left their devices, every start and every move finds its place free. Law 4: devices that moves connect gain
-together more than `move_factor` times what the moves cost.
+Law 3: once all moving jobs have left their devices, every start and every move finds its place free. Law 4: devices
+that moves connect gain together more than `move_factor` times what the moves cost.
 """
 
 import math
@@ -30,20 +32,24 @@ from interfere.matching.rematching import (
     rematch,
     rematching_problem,
 )
-from interfere.policy.answer.starts import start_alone, start_beside
+from interfere.policy.answer.starts import merge_plans, plan_of_starts, start_alone, start_beside
 from interfere.policy.context import PlanningContext
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.residents.migration import (
     MIN_GAIN_S,
+    is_movable,
     job_weight,
     leaving_action,
     may_leave,
     may_start_alone,
     open_devices,
+    plan_moves_across_types,
+    plan_preemptions,
     slowdowns_beside,
     start_where_vacated,
 )
-from interfere.records import NAN, Action, ActionKind, Device, Job
+from interfere.policy.rules.runtime import start_weights
+from interfere.records import NAN, Action, ActionKind, Device, Job, Plan, SolveStatus
 from interfere.time_budget import TimeBudget
 
 LEAST_EXPECTED_S = 300.0  # least expected remaining time of any job: a usual time slice
@@ -51,6 +57,52 @@ MAX_WAITING = 64  # pending jobs in one assignment, for each device class
 MAX_PAIRS = 40_000  # of residents that are looked at in one device class, where no job has fewer than
 MIN_PARTNERS = 32
 FEW_PARTNERS, SHARE_OF_FEW_PAIRS = 8, 0.4  # of the first search, and its share of the budget
+
+
+LEAVING_KINDS = (ActionKind.MOVE, ActionKind.PREEMPT)  # promised actions after which a resident has left its device
+
+
+def with_migrations(plan: Plan, context: PlanningContext) -> Plan:
+    """Return the plan with migrations that gain added, and the starts on the devices that they vacate.
+
+    Actions of pending jobs come first. `context`: the context of the snapshot for which the plan was made.
+    """
+    snapshot = context.snapshot
+    if not snapshot.limits.allowed.intersection(LEAVING_KINDS) or math.isnan(snapshot.now_s):
+        return plan
+    started_on = {device_id for action in plan.actions for device_id in action.places}
+    unplaced = {action.job_id for action in plan.actions if not action.places}
+    waiting = [job for job in snapshot.pending if job.id in unplaced and job.gpus == 1]
+    waiting.sort(key=lambda job: -float(start_weights([job], snapshot.now_s, snapshot.limits.timing.ageing_s)[0]))
+    empty = {device.id for device in snapshot.devices if not device.residents}
+    max_devices = len(empty) if snapshot.limits.max_devices is None else snapshot.limits.max_devices
+    free_devices = max_devices - len(started_on & empty)
+    changes: list[Action] = []
+    # 1. Moves within a device class, and starts that they make room for.
+    if ActionKind.MOVE in snapshot.limits.allowed:
+        changes += plan_assignments(context, started_on, waiting, free_devices)
+    # 2. Preemptions by priority, on devices that nothing else changes.
+    if ActionKind.PREEMPT in snapshot.limits.allowed:
+        placed = {action.job_id for action in changes}
+        queue = [job for job in waiting if job.id not in placed]
+        changes += plan_preemptions(context, started_on | _changed_devices(changes, context), queue)
+    # 3. Moves to idle devices of another type.
+    if ActionKind.MOVE in snapshot.limits.allowed:
+        changed = _changed_devices(changes, context)
+        changes += plan_moves_across_types(context, started_on | changed, free_devices - len(changed & empty))
+    leaving = [action for action in changes if action.kind in LEAVING_KINDS]
+    if len(leaving) < len(changes):
+        starts = [action for action in changes if action.kind not in LEAVING_KINDS]
+        plan = merge_plans([plan, plan_of_starts(starts, context)], context)
+    if any(is_movable(job) for device in snapshot.devices for job in device.residents):
+        plan = replace(plan, status=SolveStatus.BOUNDED)  # heuristic: other migrations might gain more
+    return replace(plan, actions=(*plan.actions, *leaving))
+
+
+def _changed_devices(changes: Sequence[Action], context: PlanningContext) -> set[str]:
+    """Return the ids of the devices that a job leaves, moves to, is preempted on or starts on."""
+    left = [device for action in changes for device in context.resident_devices.get(action.job_id, ())]
+    return {device.id for device in left} | {action.device_id for action in changes}
 
 
 def plan_assignments(

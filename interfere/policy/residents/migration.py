@@ -135,7 +135,7 @@ def slowdowns_beside(
     )
     costs = GroupTable(jobs, jobs, device_class, context).resident_pairs
     assert costs is not None
-    return costs.row_slowdown, np.isfinite(costs.cost)
+    return costs.slowdown[0], costs.allowed
 
 
 def plan_moves_across_types(

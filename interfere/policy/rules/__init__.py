@@ -1,4 +1,4 @@
 """The rules that forbid a placement: availability, run time, memory, slowdown caps, and what the model can answer for.
 
-Each rule is written once: an array mask over all pairs, and for one pair the `Rule` with its numbers (`pair_rules`).
+Each rule is written once: an array mask over all groups, and for one group the `Rule` with its numbers (`group_rules`).
 """

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.extensions import ExtensionKind, find_extension
 from interfere.policy.device_class import DeviceClass
-from interfere.policy.rules.pair_rules import Bools, PairRule
+from interfere.policy.rules.group_rules import Bools, GroupRule
 from interfere.records import Job, Rule, RuleKind
 
 Floats = NDArray[np.float64]
@@ -74,7 +74,7 @@ def custom_rules(
     slowdown: Sequence[Floats],
     *,
     running: bool,
-) -> Iterator[PairRule]:
+) -> Iterator[GroupRule]:
     """Yield each rule on the jobs beside the partners; `slowdown`: float64[r, c] of the jobs and of the partners.
 
     `running`: whether the partners are residents; else they are the jobs themselves. Raises UnfitError, which names the
@@ -92,9 +92,9 @@ def custom_rules(
         yield _on_pairs(rule, pairs, jobs, partners)
 
 
-def _on_pairs(rule: SharingRule, pairs: SharedPairs, jobs: Sequence[Job], partners: Sequence[Job]) -> PairRule:
+def _on_pairs(rule: SharingRule, pairs: SharedPairs, jobs: Sequence[Job], partners: Sequence[Job]) -> GroupRule:
     mask = _mask(rule, pairs, (len(jobs), len(partners)))
-    return PairRule.of_kind(
+    return GroupRule.of_kind(
         RuleKind.CUSTOM,
         mask if pairs.is_resident else mask | mask.T,
         lambda i, j: Rule(

@@ -1,4 +1,4 @@
-"""How much device memory jobs need, and why two do not fit on one device.
+"""How much device memory jobs need, and why several do not fit on one device.
 
 Two fit when the sum of their peaks is at most capacity · (1 - headroom), and, where a misfit risk is given, when the
 predicted probability that they do not fit is at most that risk. The prediction knows the memory that profiles measured,
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.policy.rules.pair_rules import Bools, Group, PairRule
+from interfere.policy.rules.group_rules import Group, GroupRule, values_at
 from interfere.records import NAN, Device, DeviceSlots, Job, JobProfile, Limits, MemoryBasis, MemoryDemand, Rule
 from interfere.records.promises import granules_for
 from interfere.records.rules import RuleKind
@@ -137,7 +137,7 @@ def memory_demand(job: Job, profile: JobProfile | None, measured_bytes: float = 
 def solo_memory_rule(job_id: str, demand: MemoryDemand, memory: DeviceMemory) -> Rule | None:
     """Return the rule by which a job does not fit a device even alone; None where it fits or sizes are unknown."""
     if memory.grants_memory and memory.granules_for(demand) > memory.granules:
-        return _grant_rule(memory, job_id, demand)
+        return _grant_rule(memory, job_id, [demand])
     if memory.oversubscription_ratio > 1:
         if not 0 <= memory.memory_bytes < demand.working_set_bytes:
             return None
@@ -150,89 +150,95 @@ def solo_memory_rule(job_id: str, demand: MemoryDemand, memory: DeviceMemory) ->
     return Rule(kind=kind, job_id=job_id, demand=demand, capacity_bytes=capacity, device_memory_bytes=capacity)
 
 
-def grants_exceed(demands: Sequence[MemoryDemand], group: Group, memory: DeviceMemory) -> Bools:
-    """bool[...]: do the grants of each group come to more than the granules of the device?"""
-    granules = np.array([memory.granules_for(demand) for demand in demands], dtype=np.int64)
-    return np.asarray(sum(granules[member] for member in group) > memory.granules)
-
-
-def memory_exceeds(demands: Sequence[MemoryDemand], group: Group, memory: DeviceMemory, limits: Limits) -> Bools:
-    """Return bool[...]: whether the known peaks of each group, or its known working sets, leave no headroom."""
-    oversubscribed = memory.oversubscription_ratio > 1
-    sizes = np.nan_to_num([each.working_set_bytes if oversubscribed else each.needed_bytes for each in demands])
-    return np.asarray(sum(sizes[member] for member in group) > memory.shared_bytes(limits))
-
-
-def pair_memory_rules(
+def memory_rules(
     ids: Sequence[str],
     demands: Sequence[MemoryDemand],
-    pair: Group,
-    fit_probability: NDArray[np.float64],
+    group: Group,
     memory: DeviceMemory,
     limits: Limits,
-) -> Iterator[PairRule]:
-    """Rules on the memory of two jobs on one device, in the order in which they bind.
+    fit_probability: NDArray[np.float64] | None = None,
+) -> Iterator[GroupRule]:
+    """Rules on the memory of jobs that share a device, in the order in which they bind.
 
-    `pair`: the places of the row jobs, int64[r, 1], and of the column jobs, int64[1, c]. `fit_probability` is
-    float64[r, c], NaN where it is not predicted. A device of unknown capacity has no such rule.
+    `ids` and `demands`: of all jobs among which `group` has places. `fit_probability` is float64[...], NaN where it is
+    not predicted, None for groups of which it is not. A device of unknown capacity has no such rule.
     """
     if memory.memory_bytes < 0:
         return
-    rows, columns = (member.ravel().tolist() for member in pair)
-    # 1. Grants of the two must not exceed the granules of the device.
+    # 1. Grants of all members must not exceed the granules of the device.
     if memory.grants_memory:
-        yield PairRule.of_kind(
-            RuleKind.GRANT,
-            grants_exceed(demands, pair, memory),
-            lambda i, j: _grant_rule(memory, ids[rows[i]], demands[rows[i]], ids[columns[j]], demands[columns[j]]),
+        granules = np.array([memory.granules_for(demand) for demand in demands], dtype=np.int64)
+        exceeds = np.asarray(sum(granules[member] for member in group) > memory.granules)
+        yield GroupRule.of_kind(
+            RuleKind.GRANT, exceeds, lambda *index: _grant_rule(memory, *_of_group(ids, demands, group, index))
         )
     # 2. Their peaks, or with oversubscription their working sets, must leave the headroom free.
-    kind = RuleKind.WORKING_SET if memory.oversubscription_ratio > 1 else RuleKind.MEMORY
-    yield PairRule.of_kind(
-        kind,
-        memory_exceeds(demands, pair, memory, limits),
-        lambda i, j: Rule(
+    oversubscribed = memory.oversubscription_ratio > 1
+    sizes = np.nan_to_num([each.working_set_bytes if oversubscribed else each.needed_bytes for each in demands])
+    kind = RuleKind.WORKING_SET if oversubscribed else RuleKind.MEMORY
+
+    def rule(*index: int) -> Rule:
+        job_id, (demand, *others), partner_id = _of_group(ids, demands, group, index)
+        return Rule(
             kind=kind,
-            job_id=ids[rows[i]],
-            partner_id=ids[columns[j]],
-            demand=demands[rows[i]],
-            partner_demand=demands[columns[j]],
+            job_id=job_id,
+            partner_id=partner_id,
+            demand=demand,
+            partner_demand=_together(others),
             capacity_bytes=memory.shared_bytes(limits),
             device_memory_bytes=memory.memory_bytes,
             memory_headroom=limits.memory.memory_headroom,
-        ),
-    )
-    # 3. The predicted probability that they do not fit must not exceed the risk.
-    if not math.isnan(limits.memory.misfit_risk):
-        yield PairRule.of_kind(
-            RuleKind.MISFIT_RISK,
-            1.0 - fit_probability > limits.memory.misfit_risk,
-            lambda i, j: Rule(
-                kind=RuleKind.MISFIT_RISK,
-                job_id=ids[rows[i]],
-                partner_id=ids[columns[j]],
-                misfit_probability=1.0 - float(fit_probability[i, j]),
-                max_misfit_probability=limits.memory.misfit_risk,
-                capacity_bytes=memory.allocatable_bytes,
-            ),
         )
 
+    exceeds = np.asarray(sum(sizes[member] for member in group) > memory.shared_bytes(limits))
+    yield GroupRule.of_kind(kind, exceeds, rule)
+    # 3. The predicted probability that they do not fit must not exceed the risk.
+    if fit_probability is not None and not math.isnan(limits.memory.misfit_risk):
+        misfit = 1.0 - fit_probability
 
-def _grant_rule(
-    memory: DeviceMemory,
-    job_id: str,
-    demand: MemoryDemand,
-    partner_id: str = "",
-    partner_demand: MemoryDemand | None = None,
-) -> Rule:
+        def misfit_rule(*index: int) -> Rule:
+            job_id, _, partner_id = _of_group(ids, demands, group, index)
+            return Rule(
+                kind=RuleKind.MISFIT_RISK,
+                job_id=job_id,
+                partner_id=partner_id,
+                misfit_probability=float(misfit[index]),
+                max_misfit_probability=limits.memory.misfit_risk,
+                capacity_bytes=memory.allocatable_bytes,
+            )
+
+        yield GroupRule.of_kind(RuleKind.MISFIT_RISK, misfit > limits.memory.misfit_risk, misfit_rule)
+
+
+def _of_group(
+    ids: Sequence[str], demands: Sequence[MemoryDemand], group: Group, index: tuple[int, ...]
+) -> tuple[str, list[MemoryDemand], str]:
+    """Return the id of the first member of one group, the demands of all, and the id of the second member."""
+    places = values_at(group, index)
+    return ids[places[0]], [demands[place] for place in places], ids[places[1]]
+
+
+def _together(demands: Sequence[MemoryDemand]) -> MemoryDemand:
+    """Return the demand of one job as it is, and the sums of the known demands of several."""
+    if len(demands) == 1:
+        return demands[0]
+    return MemoryDemand(
+        needed_bytes=float(np.nansum([demand.needed_bytes for demand in demands])),
+        working_set_bytes=float(np.nansum([demand.working_set_bytes for demand in demands])),
+    )
+
+
+def _grant_rule(memory: DeviceMemory, job_id: str, demands: Sequence[MemoryDemand], partner_id: str = "") -> Rule:
+    """Return the rule by which the grants of jobs exceed the device; the demands are those of the first job first."""
+    demand, *others = demands
     return Rule(
         kind=RuleKind.GRANT,
         job_id=job_id,
         partner_id=partner_id,
         demand=demand,
-        partner_demand=partner_demand,
+        partner_demand=_together(others) if others else None,
         needed_granules=memory.granules_for(demand),
-        partner_needed_granules=None if partner_demand is None else memory.granules_for(partner_demand),
+        partner_needed_granules=sum(map(memory.granules_for, others)) if others else None,
         capacity_granules=memory.granules,
         granule_bytes=memory.granule_bytes,
         device_memory_bytes=memory.memory_bytes,

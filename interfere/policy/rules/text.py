@@ -6,7 +6,7 @@
 import math
 from collections.abc import Callable
 
-from interfere.policy.rules.pair_rules import RuleGroup
+from interfere.policy.rules.group_rules import RuleGroup
 from interfere.records.rules import MemoryBasis, MemoryDemand, Rule, RuleKind
 from interfere.reports.numbers import format_gib
 

@@ -34,7 +34,7 @@ from interfere.policy.schedule.problem import Deadlines, Schedule, ScheduleProbl
 from interfere.policy.schedule.search import MAX_WORK_UNITS, search
 from interfere.policy.schedule.timeline import GroupStart, Timeline
 from interfere.policy.slowdowns import Domain, predicted_pairs
-from interfere.policy.solve.starts import device_sets
+from interfere.policy.solve.decision_problem import device_sets
 from interfere.records import (
     Action,
     ActionKind,

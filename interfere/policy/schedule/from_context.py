@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.policy.context import PlanningContext
+from interfere.policy.context import PlanningContext, numbered
+from interfere.policy.costs.candidates import JobKeys, company_lengths
+from interfere.policy.costs.group_costs import PairCosts
 from interfere.policy.costs.group_tables import GroupTable
-from interfere.policy.costs.job_classes import JobKeys, company_lengths
 from interfere.policy.costs.objectives import Objective, PlannedObjective
-from interfere.policy.costs.pair_costs import PairCosts
 from interfere.policy.device_class import DeviceClass, DeviceClassMembers
 from interfere.policy.rules.jobs_on_class import JobsOnClass
 from interfere.policy.rules.runtime import P90_Z, TICK_S, remaining_quantile_s
@@ -225,17 +225,15 @@ class _Kinds:
         keys = JobKeys(snapshot, context.custom_objective, context.custom_rules, rules_only=True)
         most = context.limits.most_shared_gpus
         limit = math.inf if most is None else most
-        found: dict[object, int] = {}
-        kind_of = [found.setdefault((0, job.gpus > limit, keys.of(job)), len(found)) for job in pending]
-        first = dict(zip(reversed(kind_of), reversed(pending), strict=True))
-        n = len(found)
-        kind_of += [found.setdefault((1, job.gpus > limit, keys.of(job)), len(found)) for job in residents]
-        first |= dict(zip(reversed(kind_of[len(pending) :]), reversed(residents), strict=True))
+        (pending_kind, first), (resident_kind, first_resident) = (
+            numbered((job.gpus > limit, keys.of(job)) for job in side) for side in (pending, residents)
+        )
+        kinds, others = tuple(pending[k] for k in first), tuple(residents[k] for k in first_resident)
         return cls(
-            pending=tuple(first[kind] for kind in range(n)),
-            residents=tuple(first[kind] for kind in range(n, len(found))),
-            kind_of=tuple(kind_of),
-            shares=tuple(first[kind].gpus <= limit for kind in range(len(found))),
+            pending=kinds,
+            residents=others,
+            kind_of=(*pending_kind, *(len(kinds) + kind for kind in resident_kind)),
+            shares=tuple(job.gpus <= limit for job in (*kinds, *others)),
         )
 
 
@@ -313,9 +311,8 @@ def _without_unkept_deadlines(
 
 def _slowdowns(table: PairCosts) -> tuple[Floats, Floats]:
     """Return the predicted slowdowns of row and column jobs; NaN where a rule forbids the pair."""
-    allowed = np.isfinite(table.cost)
-    rows, columns = table.row_slowdown, table.column_slowdown
-    return np.where(allowed, np.maximum(1.0, rows), np.nan), np.where(allowed, np.maximum(1.0, columns), np.nan)
+    rows, columns = (np.where(table.allowed, np.maximum(1.0, slowdown), np.nan) for slowdown in table.slowdown)
+    return rows, columns
 
 
 SlowdownBeside = Mapping[tuple[str, str], float]

@@ -1,7 +1,7 @@
 """Every group that may start, of the pending jobs of all sizes, as the columns or the patterns of one problem."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,61 +18,28 @@ from interfere.matching.problem import (
     PlacementProblem,
 )
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.candidates import Host, find_candidates, resident_floor
-from interfere.policy.costs.group_tables import GroupCosts, GroupTable
-from interfere.policy.costs.job_classes import JobKeys, company_lengths
+from interfere.policy.costs.candidates import Host, JobKeys, company_lengths, find_candidates, resident_floor
+from interfere.policy.costs.group_costs import GroupCosts
+from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.policy.solve.patterns import (
     LISTING_UNITS,
+    MAX_PLACES,
+    NO_PRIORITY,
+    GroupColumns,
     GroupList,
     JobKinds,
-    PatternBuilder,
     is_linear,
+    least_cost,
     list_groups,
+    padded,
+    pattern_costs,
+    patterns_of,
     use_patterns,
 )
 from interfere.records import LevelKind
 from interfere.records.cluster import DEFAULT_SEATS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupColumns:
-    """The groups of m jobs that may start on one host, as columns; all jobs of the groups take as many devices."""
-
-    block: int
-    host: int
-    takes: int
-    members: Ints  # int64[g, m]
-    costs: GroupCosts  # of m pending jobs beside r residents
-    priority: Ints  # int64 of each class of pending jobs
-    resident_priority: tuple[int, ...]  # r
-
-    def cost(self, priority: int | None) -> Floats:
-        """float64[g]: what each group costs the jobs of one priority; all jobs where `priority` is None.
-
-        What belongs to no single member counts at the highest priority of the members.
-        """
-        m, job_cost = self.members.shape[1], self.costs.cost
-        if priority is None:
-            return np.asarray(job_cost.sum(axis=0) + self.costs.shared)
-        of_jobs = self.priority[self.members.T]
-        total = np.where(of_jobs == priority, job_cost[:m], 0.0).sum(axis=0)
-        for cost, of in zip(job_cost[m:], self.resident_priority, strict=True):
-            total += cost if of == priority else 0.0
-        highest = np.maximum(of_jobs.max(axis=0), max(self.resident_priority, default=int(self.priority.min())))
-        return np.asarray(total + np.where(highest == priority, self.costs.shared, 0.0))
-
-
-def _alone(solo_cost: Floats) -> GroupCosts:
-    """The costs of jobs alone on an empty device."""
-    return GroupCosts(
-        slowdown=np.ones((1, len(solo_cost))),
-        cost=solo_cost[None, :],
-        shared=np.zeros(len(solo_cost)),
-        largest=solo_cost,
-        allowed=np.ones(len(solo_cost), dtype=bool),
-    )
-
+from interfere.time_budget import UNLIMITED
 
 MAX_LISTED_JOBS = 600_000  # members of all groups listed for one device class: 150,000 groups of four
 SHARE_OF_LISTING = 0.4  # of the budget: after it devices with residents get one job more each
@@ -104,51 +71,42 @@ class _Builder:
         self._columns_left = MAX_JOBS_OF_COLUMNS // max(
             device.seats or DEFAULT_SEATS for device in context.snapshot.devices
         )
-        # Patterns of kinds where groups of jobs are too many.
+        # Patterns of kinds where groups of jobs are too many: of each domain its first class, base and slope of costs.
+        self._lines: list[tuple[int, Floats, Floats]] = []
         first_kind = 0
         self._kinds: list[JobKinds] = []
         for each in self.candidates:
             self._kinds.append(JobKinds.of(each, context, first_kind))
             first_kind += len(self._kinds[-1].jobs)
-        self._patterns: PatternBuilder | None = None
         rooms = [
             [host.room for host in each.hosts] + [name.seats for name in each.empty_devices] for each in self.candidates
         ]
         several = max((room for of_size in rooms for room in of_size), default=0) > DEFAULT_SEATS
         linear = several and is_linear(context.objective)
-        if linear and use_patterns(self.candidates, self._kinds, rooms, MAX_LISTED_JOBS):
-            self._patterns = PatternBuilder(classes=len(self.pending))
+        self._uses_patterns = linear and use_patterns(self.candidates, self._kinds, rooms, MAX_LISTED_JOBS)
 
     def decision(self) -> DecisionProblem:
-        parts = [part for block in range(len(self.candidates)) for part in self._parts(block)]
-        patterns = None
-        if self._patterns is not None:
-            demand = np.concatenate([each.counts for each in self.candidates])
-            patterns = self._patterns.patterns(self._kinds, demand)
+        found = [part for block in range(len(self.candidates)) for part in self._parts(block)]
+        parts, of_kinds = ([part for part in found if (part.domain >= 0) is kinds] for kinds in (False, True))
+        demand, k = np.concatenate([each.counts for each in self.candidates]), len(self.pending)
+        patterns = patterns_of(of_kinds, self._kinds, demand) if self._uses_patterns else None
         width = max((part.members.shape[1] for part in parts), default=1)
         width = width if patterns is None else max(width, patterns.members.shape[1])
-        k = len(self.pending)
-        c = k + sum(len(part.members) for part in parts)
-        members = np.full((c, width), NOBODY, dtype=np.int64, order="F")  # read column by column
-        members[:k, 0] = np.arange(k)
-        at = k
-        for part in parts:
-            members[at : at + len(part.members), : part.members.shape[1]] = part.members + self.first_class[part.block]
-            at += len(part.members)
+        members = [np.arange(k)[:, None], *(part.members + self.first_class[part.block] for part in parts)]
         problem = PlacementProblem(
-            demand=np.concatenate([each.counts for each in self.candidates]),
+            demand=demand,
             supply=np.array(self.supply, dtype=np.int64),
             is_empty=np.arange(len(self.supply)) < len(self._empty),
             max_devices=max((each.max_new_devices for each in self.candidates), default=0),
-            members=members,
+            members=padded(members, width, NOBODY),
             host=self._stacked(parts, WAITS, lambda part: np.full(len(part.members), part.host)).astype(np.int64),
             takes=self._stacked(parts, 0, lambda part: np.full(len(part.members), part.takes)).astype(np.int64),
-            allowed=np.ones(c, dtype=bool),
+            allowed=np.ones(k + sum(len(part.members) for part in parts), dtype=bool),
             cutoffs=tuple(self.cutoffs),
             patterns=patterns,
         )
         blocks = np.concatenate([np.full(len(each.job_classes), b) for b, each in enumerate(self.candidates)])
-        return self._with_levels(parts, problem, blocks)
+        return self._with_levels(parts, of_kinds, problem, blocks)
 
     def _stacked(
         self, parts: Sequence[GroupColumns], waiting: float, of_part: Callable[[GroupColumns], NDArray[Any]]
@@ -156,7 +114,9 @@ class _Builder:
         """The values of waiting, then those of each part."""
         return np.concatenate([np.full(len(self.pending), waiting), *(of_part(part) for part in parts)])
 
-    def _with_levels(self, parts: list[GroupColumns], problem: PlacementProblem, blocks: Ints) -> DecisionProblem:
+    def _with_levels(
+        self, parts: list[GroupColumns], of_kinds: list[GroupColumns], problem: PlacementProblem, blocks: Ints
+    ) -> DecisionProblem:
         context, k = self._context, len(self.pending)
         weight = np.concatenate([each.start_weight for each in self.candidates])
         priority = np.array([job.priority for job in self.pending], dtype=np.int64)
@@ -170,13 +130,17 @@ class _Builder:
         for p in waiting:
             cost = nothing.copy()
             cost[:k] = np.where(priority == p, weight, 0.0)
-            none = None if self._patterns is None else self._patterns.no_costs()
+            none = pattern_costs(of_kinds, self._lines, self.pending, NO_PRIORITY) if self._uses_patterns else None
             waiting_levels.append(Level(cost=cost, bounds=free, floor=0.0, is_waiting=True, patterns=none))
         groups: tuple[int | None, ...] = (None,)
         if context.objective.by_priority:
             residents = [job.priority for host in self.hosts if host.places for job in host.places[0].residents]
             groups = tuple(sorted({*priority.tolist(), *residents}, reverse=True))
-        cost_levels = tuple(self._cost_level(parts, problem, group if len(groups) > 1 else None) for group in groups)
+
+        def level(priority: int | None) -> Level:
+            return self._cost_level(parts, of_kinds, problem, priority)
+
+        cost_levels = tuple(level(group if len(groups) > 1 else None) for group in groups)
         return DecisionProblem(
             candidates=self.candidates,
             first_class=tuple(self.first_class),
@@ -187,21 +151,27 @@ class _Builder:
             waiting_levels=tuple(waiting_levels),
             costs=tuple((LevelKind.COST, group) for group in groups),
             cost_levels=cost_levels,
-            total_cost=cost_levels[0] if len(groups) == 1 else self._cost_level(parts, problem, None),
+            total_cost=cost_levels[0] if len(groups) == 1 else level(None),
             largest=np.concatenate([np.full(k, -np.inf), *(part.costs.largest for part in parts)]),
             floor=resident_floor(context),
             is_min_max=context.objective.is_min_max,
         )
 
-    def _cost_level(self, parts: Sequence[GroupColumns], problem: PlacementProblem, priority: int | None) -> Level:
+    def _cost_level(
+        self,
+        parts: Sequence[GroupColumns],
+        of_kinds: Sequence[GroupColumns],
+        problem: PlacementProblem,
+        priority: int | None,
+    ) -> Level:
         """Return the level that sums the costs of the pending jobs of one priority, and the costs that they add to
         residents. Without a priority all pending jobs count."""
         cost = self._stacked(parts, 0.0, lambda part: part.cost(priority))
-        costs = None if self._patterns is None else self._patterns.costs(self.pending, priority)
-        bounds = self._bounds(priority)
+        bounds, costs = self._bounds(priority), None
         floor = _least_sum(problem, cost, bounds)
-        if costs is not None and self._patterns is not None:
-            floor += int(problem.demand.sum()) * min(0.0, self._patterns.least_cost(costs))
+        if problem.patterns is not None:
+            costs = pattern_costs(of_kinds, self._lines, self.pending, priority)
+            floor += int(problem.demand.sum()) * min(0.0, least_cost(problem.patterns, costs))
         return Level(cost=cost, bounds=bounds, floor=floor, patterns=costs)
 
     def _bounds(self, priority: int | None) -> tuple[PairBound, ...]:
@@ -222,81 +192,89 @@ class _Builder:
             hosts = [host for host in candidates.hosts if host.table is table]
             rooms = [host.room for host in hosts]
             rooms += [name.seats] if name in candidates.empty_devices else []
-            groups = self._listed(block, table, max(rooms))
+            shared, groups = self._listed(block, table, max(rooms))
             if name in candidates.empty_devices:
                 at, host = np.flatnonzero(np.isfinite(table.solo_cost)), self._empty.index(name)
-                yield self._columns(block, table, host, at[:, None], _alone(table.solo_cost[at]), ())
-                yield from self._on_host(block, table, groups, host, (), min(name.seats, total))
+                yield self._columns(block, table, host, at[:, None], _alone(table.solo_cost[at]))
+                yield from self._on_host(block, shared, groups, host, (), min(name.seats, total))
             for each in hosts:
                 self.hosts.append(each)
                 self.supply.append(len(each.places))
                 room = min(each.room, total)
-                yield from self._on_host(block, table, groups, len(self.hosts) - 1, each.residents, room)
+                yield from self._on_host(block, shared, groups, len(self.hosts) - 1, each.residents, room)
 
     def _columns(
-        self, block: int, table: GroupTable, host: int, members: Ints, costs: GroupCosts, residents: Sequence[int]
-    ) -> GroupColumns:
-        """The columns of the groups that no rule forbids. `residents`: places of the host's in those of the table."""
-        candidates = self.candidates[block]
-        if not costs.allowed.all():
-            members, costs = members[costs.allowed], costs.among(costs.allowed)
-        return GroupColumns(
-            block=block,
-            host=host,
-            takes=1 if residents else candidates.size,
-            members=members,
-            costs=costs,
-            priority=np.array([job.priority for job in candidates.pending], dtype=np.int64),
-            resident_priority=tuple(table.residents[place].priority for place in residents),
-        )
-
-    def _listed(self, block: int, table: GroupTable, largest: int) -> GroupList | None:
-        """The groups of pending jobs that may share a device of a class; None where they are patterns of kinds."""
-        candidates = self.candidates[block]
-        k, demand = len(candidates.pending), candidates.counts
-        largest = min(largest, int(demand.sum()))
-        if self._patterns is not None:
-            self._patterns.begin_domain(self._kinds[block], table, largest, self.first_class[block])
-            return None
-
-        def cost(groups: Ints) -> Floats:
-            return np.asarray(table.evaluate(groups, pairs_allowed=True).cost.sum(axis=0))
-
-        allowed = table.pair_allowed[:k, :k] if largest > 1 else np.ones((k, k), dtype=bool)
-        most = MAX_LISTED_JOBS // largest
-        return list_groups(demand, allowed, largest, most, table.is_possible, cost, self._budget)
-
-    def _on_host(
         self,
         block: int,
         table: GroupTable,
-        groups: GroupList | None,
         host: int,
-        residents: Sequence[int],
-        room: int,
+        members: Ints,
+        costs: GroupCosts,
+        residents: Sequence[int] = (),
+        domain: int = -1,
+    ) -> GroupColumns:
+        """The groups that no rule forbids. `residents`: places of the host's in those of the table."""
+        return GroupColumns(
+            block=block,
+            host=host,
+            takes=1 if residents else self.candidates[block].size,
+            members=members[costs.allowed],
+            costs=costs if costs.allowed.all() else costs.at(costs.allowed),
+            priority=np.array([job.priority for job in self.candidates[block].pending], dtype=np.int64),
+            resident_priority=tuple(table.residents[place].priority for place in residents),
+            domain=domain,
+        )
+
+    def _listed(self, block: int, table: GroupTable, largest: int) -> tuple[GroupTable, GroupList]:
+        """The groups of pending jobs that may share a device of a class, and the table of costs that they refer to.
+
+        Of patterns it has the kinds of jobs in place of the classes, and their costs are lines of a domain of its own.
+        """
+        candidates, kinds = self.candidates[block], self._kinds[block]
+        demand, most, budget = candidates.counts, MAX_LISTED_JOBS, self._budget
+        if self._uses_patterns:
+            self._lines.append((self.first_class[block], *table.costs_by_excess()))
+            table = GroupTable(kinds.jobs, table.residents, table.device_class, table.context)
+            demand, most, budget = kinds.demand, largest * MAX_PLACES, UNLIMITED
+        largest = min(largest, int(demand.sum()))
+        k = len(demand)
+
+        def cost(groups: Ints) -> Floats:
+            return np.asarray(sum(table.evaluate(groups, pairs_allowed=True).cost))
+
+        allowed = table.pair_allowed[:k, :k] if largest > 1 else np.ones((k, k), dtype=bool)
+        return table, list_groups(demand, allowed, largest, most // largest, table.is_possible, cost, budget)
+
+    def _on_host(
+        self, block: int, table: GroupTable, groups: GroupList, host: int, residents: Sequence[int], room: int
     ) -> Iterator[GroupColumns]:
         """Groups of two or more jobs on a host, its residents counted; more jobs than one beside residents only while
-        the budget lasts."""
-        takes = 1 if residents else self.candidates[block].size
-        if groups is None:
-            assert self._patterns is not None
-            self._patterns.add(residents=residents, host=host, takes=takes, room=room)
-            return
-        joins, listed = table.may_join(residents), groups.listed_size
+        the budget lasts, where they are columns."""
+        joins, listed, domain = table.may_join(residents), groups.listed_size, len(self._lines) - 1
         for size, every in enumerate(groups.up_to(room), start=1):
             if size + len(residents) < 2:
                 continue
             members = every[np.all(joins[every], axis=1)] if residents else every
-            if residents and size > 1 and (len(members) > self._columns_left or self._budget.expired):
-                listed = min(listed, size - 1)
-                break
-            self._budget.spend(LISTING_UNITS * members.size * (size + len(residents)))
+            if not self._uses_patterns:
+                if residents and size > 1 and (len(members) > self._columns_left or self._budget.expired):
+                    listed = min(listed, size - 1)
+                    break
+                self._budget.spend(LISTING_UNITS * members.size * (size + len(residents)))
+                self._columns_left -= len(members)
             costs = table.evaluate(members, residents, pairs_allowed=True)
-            self._columns_left -= len(members)
-            yield self._columns(block, table, host, members, costs, residents)
+            yield self._columns(block, table, host, members, costs, residents, domain)
         if listed < room:
+            takes = 1 if residents else self.candidates[block].size
             self._block_of_cut.append(block)
             self.cutoffs.append(Cutoff(host=host, takes=takes, listed_size=listed, largest_size=room))
+
+
+def _alone(solo_cost: Floats) -> GroupCosts:
+    """The costs of jobs alone on an empty device."""
+    allowed = np.ones(len(solo_cost), dtype=bool)
+    return GroupCosts(
+        slowdown=[np.ones(len(solo_cost))], cost=[solo_cost], shared=np.zeros(()), largest=solo_cost, allowed=allowed
+    )
 
 
 def _least_sum(problem: PlacementProblem, cost: Floats, bounds: Sequence[PairBound]) -> float:

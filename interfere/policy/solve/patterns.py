@@ -9,17 +9,18 @@ too many to list, and where a job's cost is linear in its slowdown.
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from interfere.matching.patterns import NO_KIND, PatternCosts, Patterns
-from interfere.policy.context import PlanningContext
-from interfere.policy.costs.candidates import Candidates
-from interfere.policy.costs.group_tables import GroupTable
-from interfere.policy.costs.job_classes import JobKeys
+from interfere.policy.context import PlanningContext, numbered
+from interfere.policy.costs.candidates import Candidates, JobKeys
+from interfere.policy.costs.group_costs import GroupCosts
 from interfere.policy.costs.objectives import Objective
 from interfere.records import Job
 from interfere.time_budget import UNLIMITED, TimeBudget
@@ -164,130 +165,99 @@ class JobKinds:
     def of(cls, candidates: Candidates, context: PlanningContext, first: int) -> "JobKinds":
         """The kinds in the order of the classes."""
         keys = JobKeys(context.snapshot, custom_rules=context.custom_rules, rules_only=True)
-        number: dict[Hashable, int] = {}
-        jobs: list[Job] = []
-        for job in candidates.pending:
-            if keys.of(job) not in number:
-                number[keys.of(job)] = len(number)
-                jobs.append(job)
-        of_class = np.array([number[keys.of(job)] for job in candidates.pending], dtype=np.int64)
-        demand = np.bincount(of_class, weights=candidates.counts, minlength=len(jobs)).astype(np.int64)
-        return cls(first=first, of_class=of_class, jobs=tuple(jobs), demand=demand)
+        kind_of, places = numbered(map(keys.of, candidates.pending))
+        of_class = np.array(kind_of, dtype=np.int64)
+        demand = np.bincount(of_class, weights=candidates.counts, minlength=len(places)).astype(np.int64)
+        return cls(first=first, of_class=of_class, jobs=tuple(candidates.pending[k] for k in places), demand=demand)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PatternPart:
-    """Patterns of one size on one host."""
+class GroupColumns:
+    """The groups of m jobs that may start on one host, as columns or as patterns; all jobs take as many devices."""
 
-    members: Ints  # int64[g, m], kinds of all job sizes
-    excess: Floats  # float64[g, m]
-    added: Floats  # float64[r, g]
-    resident_priority: tuple[int, ...]  # r
-    domain: int
+    block: int
     host: int
     takes: int
+    members: Ints  # int64[g, m]: classes of pending jobs; of patterns their kinds
+    costs: GroupCosts  # of m pending jobs beside r residents
+    priority: Ints  # int64 of each class of pending jobs
+    resident_priority: tuple[int, ...]  # r
+    domain: int  # of patterns: which lines the costs of its jobs are
+
+    def cost(self, priority: int | None) -> Floats:
+        """float64[g]: what each group costs the jobs of one priority; all jobs where `priority` is None.
+
+        What belongs to no single member counts at the highest priority of the members.
+        """
+        if priority is None:
+            return np.asarray(sum(self.costs.cost) + self.costs.shared)
+        of_jobs, total = self.priority[self.members.T], np.zeros(len(self.members))
+        for cost, of in zip(self.costs.cost, (*of_jobs, *self.resident_priority), strict=True):
+            total = total + np.where(of == priority, cost, 0.0)
+        highest = np.maximum(of_jobs.max(axis=0), max(self.resident_priority, default=int(self.priority.min())))
+        return np.asarray(total + np.where(highest == priority, self.costs.shared, 0.0))
+
+    def added(self, priority: int | None) -> Floats:
+        """float64[g]: what each group adds to the costs of the residents of one priority, or of all."""
+        total = np.zeros(len(self.members))
+        for cost, of in zip(self.costs.cost[self.members.shape[1] :], self.resident_priority, strict=True):
+            total = total + cost if priority in (None, of) else total
+        return total
 
 
-@dataclass(kw_only=True)
-class PatternBuilder:
-    """Collects the patterns of one decision, host by host."""
+def padded(blocks: Sequence[NDArray[Any]], width: int, fill: float) -> NDArray[Any]:
+    """The rows of all blocks, each filled up to a width; they are read column by column."""
+    rows = np.full((sum(map(len, blocks)), width), fill, dtype=np.asarray(fill).dtype, order="F")
+    ends = np.cumsum([0, *map(len, blocks)]).tolist()
+    for block, (first, last) in zip(blocks, pairwise(ends), strict=True):
+        rows[first:last, : block.shape[1]] = block
+    return rows
 
-    classes: int  # of pending jobs of all sizes
-    _parts: list[_PatternPart] = field(default_factory=list)
-    _lines: list[tuple[int, Floats, Floats]] = field(default_factory=list)  # of each domain: first class, base, slope
-    _groups: tuple[Ints, ...] = ()
-    _domain: tuple[JobKinds, GroupTable] | None = None  # the kinds on the present device class, and their table
 
-    def begin_domain(self, kinds: JobKinds, of_classes: GroupTable, largest: int, first_class: int) -> None:
-        """List the groups of kinds on one device class. `of_classes`: the table of the job classes."""
-        k = len(kinds.jobs)
-        table = GroupTable(kinds.jobs, of_classes.residents, of_classes.device_class, of_classes.context)
-        self._domain = kinds, table
-        listed = list_groups(
-            kinds.demand,
-            table.pair_allowed[:k, :k],
-            largest,
-            MAX_PLACES,
-            table.is_possible,
-            lambda groups: np.zeros(len(groups)),
-        )
-        assert listed.listed_size == largest, "the caller counts the groups first"
-        self._groups = listed.of_size
-        self._lines.append((first_class, *of_classes.costs_by_excess()))
+NO_PRIORITY = -(2**63)  # of no job: what groups cost at the level of waiting
 
-    def add(self, *, residents: Sequence[int], host: int, takes: int, room: int) -> None:
-        """Add the patterns of a host: groups that, with its residents, have two or more jobs."""
-        assert self._domain is not None
-        kinds, table = self._domain
-        joins = table.may_join(residents)
-        priority = tuple(table.residents[place].priority for place in residents)
-        for every in self._groups[:room]:
-            members = every[np.all(joins[every], axis=1)]
-            size = members.shape[1]
-            if size + len(residents) < 2 or not len(members):
-                continue
-            costs = table.evaluate(members, residents, pairs_allowed=True)
-            keep = costs.allowed
-            self._parts.append(
-                _PatternPart(
-                    members=members[keep] + kinds.first,
-                    excess=costs.slowdown[:size, keep].T - 1.0,
-                    added=costs.cost[size:, keep],
-                    resident_priority=priority,
-                    domain=len(self._lines) - 1,
-                    host=host,
-                    takes=takes,
-                )
-            )
 
-    def patterns(self, kinds: Sequence[JobKinds], demand: Ints) -> Patterns:
-        """All patterns. `demand` int64[k]: jobs of each class."""
-        parts, width = self._parts, max((part.members.shape[1] for part in self._parts), default=1)
-        sizes = [len(part.members) for part in parts]
-        members = np.full((sum(sizes), width), NO_KIND, dtype=np.int64, order="F")  # read place by place
-        excess = np.zeros((sum(sizes), width), order="F")
-        at = 0
-        for part, size in zip(parts, sizes, strict=True):
-            members[at : at + size, : part.members.shape[1]] = part.members
-            excess[at : at + size, : part.members.shape[1]] = part.excess
-            at += size
-        return Patterns(
-            kind=np.concatenate([each.first + each.of_class for each in kinds]),
-            demand=demand,
-            members=members,
-            excess=excess,
-            domain=np.repeat(np.array([part.domain for part in parts], dtype=np.int64), sizes),
-            host=np.repeat(np.array([part.host for part in parts], dtype=np.int64), sizes),
-            takes=np.repeat(np.array([part.takes for part in parts], dtype=np.int64), sizes),
-        )
+def patterns_of(parts: Sequence[GroupColumns], kinds: Sequence[JobKinds], demand: Ints) -> Patterns:
+    """All patterns. `kinds`: of each size of jobs; `demand` int64[k]: jobs of each class."""
+    width, sizes = max((part.members.shape[1] for part in parts), default=1), [len(part.members) for part in parts]
+    excess = [np.column_stack(part.costs.slowdown[: part.members.shape[1]]) - 1.0 for part in parts]
+    domain, host, takes = (
+        np.repeat(np.array([getattr(part, name) for part in parts], dtype=np.int64), sizes)
+        for name in ("domain", "host", "takes")
+    )
+    return Patterns(
+        kind=np.concatenate([each.first + each.of_class for each in kinds]),
+        demand=demand,
+        members=padded([part.members + kinds[part.block].first for part in parts], width, NO_KIND),
+        excess=padded(excess, width, 0.0),
+        domain=domain,
+        host=host,
+        takes=takes,
+    )
 
-    def costs(self, jobs: Sequence[Job], priority: int | None) -> PatternCosts:
-        """What groups cost the jobs of one priority, or all. `jobs`: one for each class."""
-        counts = np.array([priority in (None, job.priority) for job in jobs], dtype=np.float64)
-        base, slope = np.zeros((len(self._lines), self.classes)), np.zeros((len(self._lines), self.classes))
-        for domain, (first, of_base, of_slope) in enumerate(self._lines):
-            at = slice(first, first + len(of_base))
-            base[domain, at], slope[domain, at] = counts[at] * of_base, counts[at] * of_slope
-        added = [
-            sum(
-                (cost for cost, of in zip(part.added, part.resident_priority, strict=True) if priority in (None, of)),
-                np.zeros(len(part.members)),
-            )
-            for part in self._parts
-        ]
-        return PatternCosts(base=base, slope=slope, added=np.concatenate([np.zeros(0), *added]))
 
-    def least_cost(self, costs: PatternCosts) -> float:
-        """A lower bound on what a group costs; 0 without any."""
-        least = min((float(part.excess.min(initial=0.0)) for part in self._parts), default=0.0)
-        of_job = float((costs.base + costs.slope * least).min(initial=0.0))
-        places = max((part.members.shape[1] for part in self._parts), default=1)
-        return of_job * places + float(costs.added.min(initial=0.0))
+def pattern_costs(
+    parts: Sequence[GroupColumns],
+    lines: Sequence[tuple[int, Floats, Floats]],
+    jobs: Sequence[Job],
+    priority: int | None,
+) -> PatternCosts:
+    """What groups cost the jobs of one priority, or all. `lines`: of each domain its first class, and of its classes
+    the costs without excess and for one unit of excess; `jobs`: one for each class."""
+    counts = np.array([priority in (None, job.priority) for job in jobs], dtype=np.float64)
+    base, slope = np.zeros((len(lines), len(jobs))), np.zeros((len(lines), len(jobs)))
+    for domain, (first, of_base, of_slope) in enumerate(lines):
+        at = slice(first, first + len(of_base))
+        base[domain, at], slope[domain, at] = counts[at] * of_base, counts[at] * of_slope
+    added = np.concatenate([np.zeros(0), *(part.added(priority) for part in parts)])
+    return PatternCosts(base=base, slope=slope, added=added)
 
-    def no_costs(self) -> PatternCosts:
-        """Costs of 0: what groups cost at the level of waiting."""
-        nothing = np.zeros((len(self._lines), self.classes))
-        return PatternCosts(base=nothing, slope=nothing, added=np.zeros(sum(len(part.members) for part in self._parts)))
+
+def least_cost(patterns: Patterns, costs: PatternCosts) -> float:
+    """A lower bound on what a group costs; 0 without any."""
+    of_job = float((costs.base + costs.slope * float(patterns.excess.min(initial=0.0))).min(initial=0.0))
+    places = int(patterns.members.shape[1])
+    return of_job * places + float(costs.added.min(initial=0.0))
 
 
 def use_patterns(

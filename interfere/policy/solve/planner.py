@@ -1,30 +1,62 @@
 """One plan for the pending jobs of all sizes: every job starts alone, beside another, or waits, with a reason.
 
-Ties are broken by submission: of jobs that could take each other's place at the same cost, the earlier starts. Law: no
-level's value changes by that.
+Probes are starts for what they teach, of jobs that would wait because the model does not know enough of their pairs. A
+pair that never shares is never observed, so it would be kept apart for ever. A probe breaks that circle: the job starts
+beside the resident from which the belief about it learns most (`interfere.predict.teaching`). A pair is open where the
+model abstains from it, or where it gets too little done at the medians of its slowdowns, and enough at their lower
+quartiles.
+
+Law 1: only a job that would wait becomes a probe, beside one resident with which it is an open pair. Law 2: a probe
+keeps every rule but that on novel pairs and that on joint throughput; caps hold for the extrapolated slowdowns, at the
+risk of probes. Law 3: at most `probe_devices` devices run probes at a time; one runs a probe while its two residents
+are an open pair, or while a probe is promised to it.
 """
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from interfere.matching.problem import NOBODY, WAITS, GroupLookup, Placement
+from interfere.matching.problem import WAITS, Placement
 from interfere.policy.answer.actions import AnswerBuilder
-from interfere.policy.answer.starts import all_waiting, merge_plans, pairings
+from interfere.policy.answer.starts import all_waiting, merge_plans, pairings, plan_of_starts
 from interfere.policy.context import MAX_CLOSING_TIMES, PlanningContext
-from interfere.policy.costs.candidates import resident_floor
-from interfere.policy.costs.job_classes import company_lengths
-from interfere.policy.problem_size import independent_parts, problem_size
+from interfere.policy.costs.candidates import company_lengths, resident_floor
+from interfere.policy.rules.text import render
 from interfere.policy.solve.builder import decision_problem
-from interfere.policy.solve.decision_problem import DecisionProblem
-from interfere.policy.solve.greedy import place_greedily, waiting_jobs
-from interfere.policy.solve.search import DecisionSolution, all_proved, largest_cost, solve_decision, thresholds
-from interfere.policy.solve.starts import start_groups
-from interfere.records import Job, LevelKind, Plan, PlanLevel, Snapshot, SolveStatus
+from interfere.policy.solve.decision_problem import DecisionProblem, in_queue_order, start_groups
+from interfere.policy.solve.search import (
+    DecisionSolution,
+    all_proved,
+    largest_cost,
+    place_greedily,
+    solve_decision,
+    thresholds,
+    waiting_jobs,
+)
+from interfere.policy.subproblems import independent_parts, problem_size
+from interfere.protocols import Teaches
+from interfere.records import (
+    Action,
+    ActionKind,
+    Device,
+    Job,
+    JobProfile,
+    LevelKind,
+    MatrixBatch,
+    MatrixPrediction,
+    Plan,
+    PlanLevel,
+    Promise,
+    Rule,
+    RuleKind,
+    Snapshot,
+    SolveStatus,
+)
 from interfere.records.cluster import DEFAULT_SEATS
+from interfere.sharing_modes import DEFAULT_MODE, SharingMode
 
 # Costs of pairs and seats up to which all parts are planned as one problem: they take 20 ms.
 CELLS_OF_ONE_PROBLEM = 100_000
@@ -144,110 +176,128 @@ def _without_bound(level: PlanLevel, decision: DecisionProblem) -> PlanLevel:
     return replace(level, lower_bound=min(level.value, floor))
 
 
-EQUAL = 1e-12  # relative: the same sum in another order
+OPEN_QUANTILE = 0.25  # of the slowdowns of a pair, at which it may be worth more than at their medians
+MAX_TRIES = 4  # residents that are tried for one job, the most telling first
+PROBE_ACTIONS = frozenset({ActionKind.START_SHARED, ActionKind.WAIT})
 
 
-def in_queue_order(decision: DecisionProblem, placement: Placement, queue: Sequence[Job]) -> Placement:
-    """The placement in which no job waits that could take the place of a later one for nothing."""
-    if not (decision.problem.host[placement.column] == WAITS).any():
-        return placement
-    exchange = _Exchange(decision, placement, queue)
-    while exchange.exchange_one():
-        pass
-    return exchange.placement()
+def with_probes(plan: Plan, context: PlanningContext, promises: Sequence[Promise] = ()) -> Plan:
+    """Return the plan with probes among the jobs that wait in it. `promises`: starts that are promised already."""
+    limits, teacher = context.limits, context.predictor
+    if not limits.probe.probe_devices or ActionKind.START_SHARED not in limits.allowed:
+        return plan
+    if not isinstance(teacher, Teaches):  # a predictor that does not learn
+        return plan
+    promised = sum(
+        promise.action.rule is not None and promise.action.rule.kind is RuleKind.PROBE for promise in promises
+    )
+    left = limits.probe.probe_devices - promised - _running_probes(context)
+    waiting = {action.job_id for action in plan.actions if action.kind is ActionKind.WAIT}
+    taken = {name for action in plan.actions for name in action.places}
+    hosts = {
+        device.id: device
+        for device in context.snapshot.devices
+        if len(device.residents) == 1 and device.residents[0].gpus == 1 and device.id not in taken
+    }
+    probes: list[Action] = []
+    for job in context.snapshot.pending:
+        if len(probes) >= left:
+            break
+        if job.id not in waiting or job.gpus != 1:
+            continue
+        for device, taught_share in _most_telling(job, hosts, context, teacher):
+            if (probe := _probe(job, device, taught_share, context)) is not None:
+                probes.append(probe)
+                del hosts[device.id]
+                break
+    return merge_plans([plan, plan_of_starts(probes, context)], context) if probes else plan
 
 
-class _Exchange:
-    """A placement in which waiting and started jobs change places; jobs are told by their class of the problem."""
+def _most_telling(
+    job: Job, hosts: Mapping[str, Device], context: PlanningContext, teacher: Teaches
+) -> Iterator[tuple[Device, float]]:
+    """Yield devices where the job and the resident are an open pair, with what a run there teaches, most first."""
+    found: list[tuple[float, Device]] = []
+    for (device_type, mode), devices in _by_domain(hosts.values()).items():
+        profile = context.profile(job, device_type)
+        profiles = {device.id: context.profile(device.residents[0], device_type) for device in devices}
+        known = list({id(each): each for each in profiles.values() if each is not None}.values())
+        if profile is None or not known:
+            continue  # a job without a profile runs alone first
+        is_open = _open([profile], known, device_type, mode, context)[0]
+        open_residents = [each for each, may_teach in zip(known, is_open.tolist(), strict=True) if may_teach]
+        if not open_residents:
+            continue
+        shares = teacher.teaches(profile, open_residents, device_type, mode).tolist()
+        share_of = {id(each): share for each, share in zip(open_residents, shares, strict=True)}
+        found += [(share_of[id(p)], device) for device in devices if id(p := profiles[device.id]) in share_of]
+    found.sort(key=lambda each: -each[0])  # stable: of equal devices the first in the snapshot
+    yield from ((device, share) for share, device in found[:MAX_TRIES])
 
-    def __init__(self, decision: DecisionProblem, placement: Placement, queue: Sequence[Job]) -> None:
-        self._decision, self._problem = decision, decision.problem
-        self._lookup = GroupLookup.of_columns(decision.problem)
-        self._counts = Counter(dict(zip(placement.column.tolist(), placement.count.tolist(), strict=True)))
-        self._position = {job.id: k for k, job in enumerate(queue)}
-        self._members = [members for candidates in decision.candidates for members in candidates.job_classes]
-        self._started = [len(members) for members in self._members]
-        self._alike: dict[tuple[int, float], list[int]] = defaultdict(list)  # of one priority and start weight
-        weights = [float(weight) for candidates in decision.candidates for weight in candidates.start_weight]
-        for k, members in enumerate(self._members):
-            self._alike[members[0].priority, weights[k]].append(k)
-        self._columns_of: dict[int, set[int]] = defaultdict(set)
-        for column, count in self._counts.items():
-            if self._problem.host[column] == WAITS:
-                self._started[int(self._problem.members[column, 0])] -= count
-            else:
-                self._register(column)
-        self._waiting = {k for k, started in enumerate(self._started) if started < len(self._members[k])}
 
-    def placement(self) -> Placement:
-        """The placement after the exchanges so far."""
-        kept = sorted((column, count) for column, count in self._counts.items() if count)
-        column, count = np.array(kept, dtype=np.int64).reshape(-1, 2).T
-        return Placement(column=column, count=count)
+def _probe(job: Job, device: Device, taught_share: float, context: PlanningContext) -> Action | None:
+    """Return the start of a job beside the resident of a device under the limits of probes; None where a rule forbids
+    it."""
+    limits, probe = context.limits, context.limits.probe
+    slowdown = replace(
+        limits.slowdown,
+        max_slowdown=float(np.fmin(limits.slowdown.max_slowdown, probe.probe_cap)),
+        risk=probe.probe_risk,
+        min_joint_throughput=0.0,
+    )
+    limits = replace(limits, allowed=PROBE_ACTIONS, allow_extrapolation=True, slowdown=slowdown)
+    snapshot = replace(context.snapshot, pending=(job,), devices=(device,), limits=limits)
+    (action,) = plan_pending_jobs(context.subproblem(snapshot)).actions
+    if action.kind is not ActionKind.START_SHARED:
+        return None
+    rule = Rule(
+        kind=RuleKind.PROBE,
+        job_id=job.id,
+        partner_id=device.residents[0].id,
+        workload=job.workload,
+        partner_workload=device.residents[0].workload,
+        slowdown=action.slowdown,
+        partner_slowdown=action.partner_slowdown,
+        taught_share=taught_share,
+    )
+    return replace(action, rule=rule, reason=render(rule))
 
-    def exchange_one(self) -> bool:
-        """Let the earliest waiting job that can start in place of a later one; False where there is none."""
-        for classes in self._alike.values():
-            waiting = [k for k in classes if k in self._waiting]
-            running = [(self._last_started(k), k) for k in classes if self._started[k]] if waiting else []
-            running.sort(reverse=True)
-            for first, early in sorted((self._first_waiting(k), k) for k in waiting):
-                for last, late in running:
-                    if last < first:
-                        break
-                    if late != early and self._exchange(late, early):
-                        return True
-        return False
 
-    def _first_waiting(self, k: int) -> int:
-        return self._position[self._members[k][self._started[k]].id]
+def _running_probes(context: PlanningContext) -> int:
+    """Return the number of devices whose two residents are an open pair."""
+    shared = [device for device in context.snapshot.devices if len(device.residents) == 2]
+    count = 0
+    for (device_type, mode), devices in _by_domain(shared).items():
+        for device in devices:
+            one, other = (context.profile(job, device_type) for job in device.residents)
+            if one is not None and other is not None:
+                count += bool(_open([one], [other], device_type, mode, context)[0, 0])
+    return count
 
-    def _last_started(self, k: int) -> int:
-        return self._position[self._members[k][self._started[k] - 1].id]
 
-    def _register(self, column: int) -> None:
-        """Remember that a column of several jobs is taken."""
-        for job in self._jobs(column):
-            self._columns_of[job].add(column)
+def _open(
+    jobs: Sequence[JobProfile],
+    neighbours: Sequence[JobProfile],
+    device_type: str,
+    mode: SharingMode,
+    context: PlanningContext,
+) -> NDArray[np.bool_]:
+    """Return bool[j, n]: whether a pair is open, that is, whether a run would decide if it may share."""
+    if context.predictor.knows(device_type, mode):
+        return np.ones((len(jobs), len(neighbours)), dtype=bool)
+    batch = MatrixBatch(victims=tuple(jobs), neighbours=tuple(neighbours), device_type=device_type, mode=mode)
+    at_median, at_quartile = (_joint_throughput(context.predict_matrix(batch, q)) for q in (0.5, OPEN_QUANTILE))
+    least = context.limits.slowdown.min_joint_throughput
+    return np.asarray(np.isnan(at_median) | ((at_median <= least) & (at_quartile > least)))
 
-    def _jobs(self, column: int) -> list[int]:
-        return [job for job in self._problem.members[column].tolist() if job != NOBODY]
 
-    def _exchange(self, late: int, early: int) -> bool:
-        """Let a job of one class start in place of one of another where that costs nothing."""
-        for column in sorted(self._columns_of[late]):
-            new = self._replaced(column, late, early)
-            if new is None:
-                continue
-            self._counts[column] -= 1
-            self._counts[new] += 1
-            self._counts[early] -= 1  # the first columns are those of waiting, in the order of the classes
-            self._counts[late] += 1
-            if not self._counts[column]:
-                for job in self._jobs(column):
-                    self._columns_of[job].discard(column)
-            self._register(new)
-            self._started[early] += 1
-            self._started[late] -= 1
-            self._waiting.add(late)
-            if self._started[early] == len(self._members[early]):
-                self._waiting.discard(early)
-            return True
-        return False
+def _joint_throughput(answer: MatrixPrediction) -> NDArray[np.float64]:
+    """float64[j, n]: what two jobs get done together, in what one does alone; NaN where the model abstains."""
+    return np.asarray(1.0 / answer.victim_slowdown + 1.0 / answer.neighbour_slowdown, dtype=np.float64)
 
-    def _replaced(self, column: int, late: int, early: int) -> int | None:
-        """The column with one job of another class in it; None where that is not allowed or costs more."""
-        problem, jobs = self._problem, self._jobs(column)
-        jobs.remove(late)
-        new = self._lookup.find_group(int(problem.host[column]), [*jobs, early])
-        if new < 0 or problem.takes[new] > problem.takes[column]:
-            return None
-        pairs = zip(self._costs(new), self._costs(column), strict=True)
-        return new if all(cost <= old + EQUAL * abs(old) for cost, old in pairs) else None
 
-    def _costs(self, column: int) -> Iterator[float]:
-        """Yield the cost of a column at each cost level, and for min-max the largest cost of a job in it."""
-        for level in self._decision.cost_levels:
-            yield float(level.cost[column])
-        if self._decision.is_min_max:
-            yield float(self._decision.largest[column])
+def _by_domain(devices: Iterable[Device]) -> dict[tuple[str, SharingMode], list[Device]]:
+    domains: dict[tuple[str, SharingMode], list[Device]] = {}
+    for device in devices:
+        domains.setdefault((device.type, device.mode or DEFAULT_MODE), []).append(device)
+    return domains

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from interfere.policy.rules.predictions import does_not_pay, outlasts
+from interfere.policy.rules.group_rules import does_not_pay, outlasts
 from interfere.protocols import Predictor
 from interfere.records import Device, JobProfile, MatrixBatch
 from interfere.records.cluster import DEFAULT_SEATS

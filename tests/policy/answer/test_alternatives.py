@@ -15,7 +15,7 @@ from interfere.policy.answer.alternatives import (
     refusals,
 )
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.pair_costs import DeviceClass
+from interfere.policy.device_class import DeviceClass
 from interfere.policy.solve.builder import decision_problem
 from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.records import (

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from interfere.policy.answer.alternatives import alternatives
-from interfere.policy.answer.subproblem import subproblem_of
-from interfere.policy.costs.pair_costs import DeviceClass
 from interfere.policy.decide import decide
+from interfere.policy.device_class import DeviceClass
 from interfere.policy.solve.builder import decision_problem
+from interfere.policy.subproblems import subproblem_of
 from interfere.records import ActionKind, Device, Job, Limits, ObjectiveKind, ScopeLedger, Snapshot, SolveStatus
 from tests.policy.solve.test_gangs import World
 from tests.tables import DEVICE, TablePredictor, context, plan, profile, resolver

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from interfere.policy.costs import job_classes as lengths
-from interfere.policy.costs.job_classes import company_lengths
-from interfere.policy.problem_size import problem_size
+from interfere.policy.costs import candidates as lengths
+from interfere.policy.costs.candidates import company_lengths
 from interfere.policy.solve.planner import plan_pending_jobs
+from interfere.policy.subproblems import problem_size
 from interfere.records import Device, Job, Limits, ObjectiveKind, Snapshot, Window
 from interfere.serving.decisions import check_size
 from tests.policy.oracle.verdicts import check_seeds

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from interfere.errors import InvalidInputError
-from interfere.policy.costs.group_slowdowns import LEVELS, exceedance, probability_of_any
+from interfere.policy.slowdowns import LEVELS, exceedance, probability_of_any
 from interfere.records import Device, Job, Limits, ObjectiveKind, ObjectiveTerm, Snapshot
 from tests.tables import DEVICE, TablePredictor, context, plan, profile, resolver
 

@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interfere.policy.answer.subproblem import subproblem_of
 from interfere.policy.context import ProfileLookup
 from interfere.policy.decide import decide
 from interfere.policy.ledger.grants import all_grants, granule_account, running_grants
+from interfere.policy.subproblems import subproblem_of
 from interfere.records import (
     Action,
     ActionKind,

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from interfere.errors import InvalidInputError, UnfitError
 from interfere.policy.answer.ranking import rank
 from interfere.policy.context import PlanningContext
-from interfere.policy.costs.job_classes import JobKeys
+from interfere.policy.costs.candidates import JobKeys
 from interfere.policy.decide import decide
-from interfere.policy.problem_size import problem_size
 from interfere.policy.rules.custom import SharedPairs, SharingRule
+from interfere.policy.subproblems import problem_size
 from interfere.records import ActionKind, Device, Job, Limits, Plan, RuleKind, ScopeLedger, Snapshot
 from interfere.testing.rules import RuleLaws
 from tests.tables import DEVICE, TablePredictor, catalogue, context, plan, profile, resolver

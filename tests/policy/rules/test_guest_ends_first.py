@@ -7,7 +7,7 @@ import pytest
 
 from interfere.policy.answer.ranking import rank
 from interfere.policy.answer.starts import MAX_REFUSALS
-from interfere.policy.rules.predictions import outlasts
+from interfere.policy.rules.group_rules import outlasts
 from interfere.records import Action, ActionKind, Device, Job, Limits, Snapshot
 from tests.tables import DEVICE, TablePredictor, catalogue, context, plan, profile, resolver
 

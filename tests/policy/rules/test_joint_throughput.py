@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interfere.errors import InvalidInputError
-from interfere.policy.rules.predictions import does_not_pay
+from interfere.policy.rules.group_rules import does_not_pay
 from interfere.records import ActionKind, Device, Job, Limits, Plan, RuleKind, Snapshot
 from tests.tables import DEVICE, TablePredictor, context, plan, profile, resolver
 

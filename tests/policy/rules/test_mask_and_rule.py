@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from interfere.policy.costs.candidates import Candidates
-from interfere.policy.costs.pair_costs import PairCosts
-from interfere.policy.rules.pair_rules import RuleGroup
+from interfere.policy.costs.group_costs import PairCosts
+from interfere.policy.rules.group_rules import RuleGroup
 from interfere.policy.rules.text import render
 from interfere.policy.solve.builder import decision_problem
 from interfere.records import (
@@ -78,18 +78,18 @@ def states_a_violation(rule: Rule) -> bool:
 
 def check_table(drawn: RandomSnapshot, table: PairCosts, *, running: bool, counts: Counter[RuleKind]) -> None:
     """The law, for every pair of one table of costs."""
-    rows, columns = table.rows.jobs, table.columns.jobs
+    rows, columns = table.rows, table.columns
     for i, job in enumerate(rows):
         others = [j for j, partner in enumerate(columns) if partner is not job]
         groups = table.rules.blocking_groups(i, others)
         for j, group in zip(others, groups, strict=True):
-            rule = table.blocking_rule(i, j)
-            assert (rule is None) == bool(np.isfinite(table.cost[i, j]))
+            rule = table.rules.blocking_rule(i, j)
+            assert (rule is None) == bool(np.isfinite(table.total[i, j]))
             assert (group is None) == (rule is None)
             pairs = [OnePair(drawn, table.device_class, job, columns[j], running=running)]
             if not running:
                 pairs.append(OnePair(drawn, table.device_class, columns[j], job, running=running))
-                mirrored = table.blocking_rule(j, i)
+                mirrored = table.rules.blocking_rule(j, i)
                 assert (mirrored is None) == (rule is None)
             violated = set().union(*(pair.violated() for pair in pairs))
             if not any(pair.is_near for pair in pairs):
@@ -108,7 +108,7 @@ def check_alone(candidates: Candidates, snapshot: Snapshot) -> None:
     allowed = ActionKind.START_ALONE in snapshot.limits.allowed
     for device_class, table in candidates.pair_tables.items():
         for i in range(len(snapshot.pending)):
-            rule = table.rows.solo_rule(i)
+            rule = table.jobs.solo_rule(i)
             assert np.isfinite(candidates.solo_cost[device_class][i]) == (allowed and rule is None)
             assert rule is None or states_a_violation(rule)
 

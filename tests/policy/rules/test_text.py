@@ -2,7 +2,7 @@
 
 import pytest
 
-from interfere.policy.rules.pair_rules import RuleGroup
+from interfere.policy.rules.group_rules import RuleGroup
 from interfere.policy.rules.text import format_demand, format_duration, render, summary_rule
 from interfere.records import MemoryBasis, MemoryDemand, Rule, RuleKind
 from interfere.reports.numbers import format_gib

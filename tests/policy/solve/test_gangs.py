@@ -13,8 +13,8 @@ from interfere.errors import InvalidInputError
 from interfere.policy.answer.ranking import rank
 from interfere.policy.decide import decide
 from interfere.policy.ledger.promises import reconcile_promises
+from interfere.policy.solve.decision_problem import device_sets
 from interfere.policy.solve.planner import plan_pending_jobs
-from interfere.policy.solve.starts import device_sets
 from interfere.policy.validate import validate_snapshot
 from interfere.records import ActionKind, Device, Job, Limits, Plan, ScopeLedger, Snapshot, SolveStatus
 from tests.tables import DEVICE, TablePredictor, catalogue, context, profile, resolver
