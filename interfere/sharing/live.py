@@ -154,7 +154,8 @@ class Session:
         self._starts, self._rounds = starts, []
         if self._calls is not None:
             self._find_boundaries(keys)
-            self._calls.expect(self._round_calls, self._boundaries)
+            begins = {place for place, boundary in self._boundaries.items() if boundary.prediction is not None}
+            self._calls.expect(self._round_calls, begins, self._boundaries.keys() - begins)
 
     def _find_boundaries(self, keys: Sequence[LaunchKey]) -> None:
         """Take in which calls of a step begin and end its segments. `keys`: those of the calls of the last round."""

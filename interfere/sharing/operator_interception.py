@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import lru_cache
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import torch
+from torch._C import _len_torch_function_stack
 from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
@@ -50,13 +51,30 @@ def intercepted_operators(
 MIN_QUIET_CALLS = 8  # a shorter stretch is intercepted: to leave it out costs about as much
 
 
+Owner: TypeAlias = torch.nn.Module | torch.optim.Optimizer
+
+
 class _Stretch(NamedTuple):
     """A forward pass of an outermost module or a step of an optimizer: its calls by their places in the step of a job.
-    `module` is None for an optimizer."""
+    The passes and optimizer steps that end in it, inner ones too, are those from `first_end` on and before
+    `last_end`."""
 
-    module: torch.nn.Module | None
+    owner: Owner
     begin: int
     end: int
+    first_end: int
+    last_end: int
+
+
+class _QuietStretch(NamedTuple):
+    """Calls that are not intercepted, from the begin of one stretch to the end of another or of the same one."""
+
+    begin: int
+    end: int
+    first_owner: Owner
+    last_owner: Owner
+    ends: int  # passes of the last owner that end in it; it ends with the last of them
+    last_call: Any  # it ends a segment; None: no segment ends here
 
 
 class _ModuleHook:
@@ -78,8 +96,9 @@ class InterceptedCalls(TorchFunctionMode):
     """A context in which `before` and `after` are called around calls of PyTorch's functions in this thread.
 
     Every call is intercepted until `expect` has said what a step looks like. From then on calls that come as expected
-    run at once, without `before` and `after`. The expected calls of a forward pass or of an optimizer's step are not
-    even intercepted: the mode is taken off meanwhile, where it is on top of the stack, and put back.
+    run at once, without `before` and `after`. From the begin of a forward pass to the end of the last one before a
+    segment begins or ends, expected calls are not even intercepted: the mode is taken off meanwhile, where it is on top
+    of the stack, and put back, where nobody has put another mode on it. The same holds for steps of optimizers.
     """
 
     def __init__(self, before: Callable[[Any, Any], None], after: Callable[[], None]) -> None:
@@ -89,10 +108,12 @@ class InterceptedCalls(TorchFunctionMode):
         self._expected: tuple[Any, ...] = ()
         self._planned: tuple[Any, ...] = ()  # the expected calls of a step that has not strayed
         self._stretches: list[_Stretch] = []  # of this step, in the measurement
-        self._began: list[int] = []  # where the stretches that have not ended began
-        self._quiet: dict[int, int] = {}  # where quiet stretches begin and end
-        self._off_until = -1  # the end of the quiet stretch that runs; -1: the mode is on
-        self._depth = 0  # stretches inside it
+        self._began: list[tuple[int, int]] = []  # where the stretches that have not ended began, and `first_end`
+        self._ended: list[Owner] = []  # whose passes ended in this step
+        self._quiet: dict[int, _QuietStretch] = {}  # by where they begin
+        self._off: _QuietStretch | None = None  # that runs; None: the mode is on
+        self._ends_left = 0  # of it
+        self._stack_size = 0  # modes of others, when the mode was taken off
         self._handles = ExitStack()
 
     def __enter__(self) -> Self:
@@ -107,13 +128,17 @@ class InterceptedCalls(TorchFunctionMode):
     def __exit__(self, *error: object) -> None:
         self._handles.close()
         self._put_back()
-        super().__exit__(*error)
+        if self._off is None:
+            super().__exit__(*error)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         place = self.place
-        self.place = place + 1
         if place < len(self._expected) and self._expected[place] == func:
+            self.place = place + 1
             return func(*args, **kwargs) if kwargs else func(*args)
+        if getattr(func, "namespace", None) == "profiler":  # the marks that optimizers set around their steps
+            return func(*args, **(kwargs or {}))
+        self.place = place + 1
         self._before(func, args)
         result = func(*args, **(kwargs or {}))
         self._after()
@@ -123,29 +148,54 @@ class InterceptedCalls(TorchFunctionMode):
         """Expect the first call of a step."""
         self._put_back()
         self.place, self._expected = 0, self._planned
-        self._stretches, self._began = [], []
+        self._stretches, self._began, self._ended = [], [], []
 
     def stray(self) -> None:
         """Expect nothing until the next step."""
         self._expected = ()
 
-    def expect(self, calls: Sequence[Any], boundaries: Collection[int]) -> None:
-        """Expect these calls in every step from the next on, but intercept those at the places `boundaries`."""
+    def expect(self, calls: Sequence[Any], begins: Collection[int], ends: Collection[int]) -> None:
+        """Expect these calls in every step from the next on, but intercept those at which segments begin and end.
+
+        Where the last call of an optimizer's step ends a segment, the segment ends with the step.
+        """
+        boundaries = {*begins, *ends}
         self._planned = tuple(None if place in boundaries else call for place, call in enumerate(calls))
-        quiet = [
-            each
-            for each in self._stretches
-            if each.end - each.begin >= MIN_QUIET_CALLS and not any(each.begin <= at < each.end for at in boundaries)
-        ]
-        self._quiet = {each.begin: each.end for each in quiet}
+        quiet_stretches = [self._joined(run, calls, ends) for run in self._runs_between(boundaries, ends) if run]
+        self._quiet = {each.begin: each for each in quiet_stretches if each.end - each.begin >= MIN_QUIET_CALLS}
         self._handles.close()
-        for module in {id(each.module): each.module for each in quiet}.values():
-            if module is not None:
-                self._watch(module.register_forward_pre_hook(_ModuleHook(self._begin)))
-                self._watch(module.register_forward_hook(_ModuleHook(self._end), always_call=True))
-        if any(each.module is None for each in quiet):
-            self._watch(register_optimizer_step_pre_hook(self._begin))
-            self._watch(register_optimizer_step_post_hook(self._end))
+        for owner in {id(quiet.first_owner): quiet.first_owner for quiet in self._quiet.values()}.values():
+            if isinstance(owner, torch.nn.Module):
+                self._watch(owner.register_forward_pre_hook(_ModuleHook(self._begin)))
+        for owner in {id(quiet.last_owner): quiet.last_owner for quiet in self._quiet.values()}.values():
+            if isinstance(owner, torch.nn.Module):
+                self._watch(owner.register_forward_hook(_ModuleHook(self._end), always_call=True))
+        self._watch(register_optimizer_step_pre_hook(self._begin))
+        self._watch(register_optimizer_step_post_hook(self._end))
+
+    def _runs_between(self, boundaries: Collection[int], ends: Collection[int]) -> list[list[_Stretch]]:
+        """Return the longest runs of stretches in which no segment begins, and none ends but with the last stretch."""
+        runs: list[list[_Stretch]] = [[]]
+        for stretch in self._stretches:
+            last = runs[-1][-1] if runs[-1] else None
+            if last and (_ends_segment(last, ends) or _any_within(boundaries, last.end, stretch.begin)):
+                runs.append([])
+            if _any_within(boundaries, stretch.begin, stretch.end - _ends_segment(stretch, ends)):
+                runs.append([])
+            else:
+                runs[-1].append(stretch)
+        return runs
+
+    def _joined(self, run: Sequence[_Stretch], calls: Sequence[Any], ends: Collection[int]) -> _QuietStretch:
+        first, last = run[0], run[-1]
+        return _QuietStretch(
+            begin=first.begin,
+            end=last.end,
+            first_owner=first.owner,
+            last_owner=last.owner,
+            ends=sum(owner is last.owner for owner in self._ended[first.first_end : last.last_end]),
+            last_call=calls[last.end - 1] if _ends_segment(last, ends) else None,
+        )
 
     def _watch(self, handle: Any) -> None:
         self._handles.callback(handle.remove)
@@ -154,39 +204,52 @@ class InterceptedCalls(TorchFunctionMode):
 
     def _begin_measured(self, *_: Any) -> None:
         if threading.get_ident() == self._thread:
-            self._began.append(self.place)
+            self._began.append((self.place, len(self._ended)))
 
-    def _end_measured(self, owner: Any, *_: Any) -> None:
+    def _end_measured(self, owner: Owner, *_: Any) -> None:
         if threading.get_ident() != self._thread or not self._began:
             return
-        begin = self._began.pop()
+        self._ended.append(owner)
+        begin, first_end = self._began.pop()
         if not self._began:
-            module = owner if isinstance(owner, torch.nn.Module) else None
-            self._stretches.append(_Stretch(module, begin, self.place))
+            self._stretches.append(_Stretch(owner, begin, self.place, first_end, len(self._ended)))
 
-    def _begin(self, *_: Any) -> None:
-        if threading.get_ident() != self._thread:
+    def _begin(self, owner: Owner, *_: Any) -> None:
+        if threading.get_ident() != self._thread or self._off is not None or not self._expected:
             return
-        if self._off_until >= 0:
-            self._depth += 1
-        elif self._expected and self.place in self._quiet and _get_current_function_mode() is self:
-            self._off_until = self._quiet[self.place]
+        quiet = self._quiet.get(self.place)
+        if quiet is not None and quiet.first_owner is owner and _get_current_function_mode() is self:
+            self._off, self._ends_left = quiet, quiet.ends
             super().__exit__(None, None, None)
+            self._stack_size = _len_torch_function_stack()
 
-    def _end(self, *_: Any) -> None:
-        if threading.get_ident() != self._thread or self._off_until < 0:
+    def _end(self, owner: Owner, *_: Any) -> None:
+        quiet = self._off
+        if threading.get_ident() != self._thread or quiet is None or quiet.last_owner is not owner:
             return
-        if self._depth:
-            self._depth -= 1
-        else:
-            self.place = self._off_until
+        self._ends_left -= 1
+        if self._ends_left == 0:
+            self.place = quiet.end
             self._put_back()
+            if quiet.last_call is not None and self._off is None:
+                self._before(quiet.last_call, ())
+                self._after()
 
     def _put_back(self) -> None:
-        """Intercept again. An optimizer's step that failed has not said its end."""
-        if self._off_until >= 0:
-            self._off_until, self._depth = -1, 0
+        """Intercept again, unless the program has put a mode of its own on the stack. A pass that failed has not said
+        its end."""
+        if self._off is not None and _len_torch_function_stack() == self._stack_size:
+            self._off = None
             super().__enter__()
+
+
+def _ends_segment(stretch: _Stretch, ends: Collection[int]) -> bool:
+    """Return whether a segment ends with a stretch. PyTorch's optimizers do nothing after their last call."""
+    return isinstance(stretch.owner, torch.optim.Optimizer) and stretch.end - 1 in ends
+
+
+def _any_within(places: Collection[int], begin: int, end: int) -> bool:
+    return any(begin <= place < end for place in places)
 
 
 @contextmanager

@@ -207,6 +207,116 @@ def test_passes_and_optimizers_in_which_no_segment_begins_are_not_intercepted(
     assert torch.overrides._get_current_function_mode() is None
 
 
+def calls_of(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The functions that the session looks at from now on."""
+    looked_at, handle = list[Any](), InterceptedCalls.__torch_function__
+
+    def counted(self: InterceptedCalls, func: Any, *args: Any) -> Any:
+        looked_at.append(func)
+        return handle(self, func, *args)
+
+    monkeypatch.setattr(InterceptedCalls, "__torch_function__", counted)
+    return looked_at
+
+
+@pytest.mark.usefixtures("one_segment")
+def test_calls_between_forward_passes_are_not_intercepted_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One layer is used ten times in a step: the quiet calls end with its last pass, not with its first."""
+    layer, other = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def step() -> torch.Tensor:
+        hidden = torch.ones(4, 8) + 1
+        for _ in range(5):
+            hidden = layer(hidden).relu() + other(hidden)
+        return layer(hidden).relu().sum()
+
+    expected = step()
+    with Session("high", tmp_path / "core", measured_rounds=3) as session:
+        for _ in range(5):
+            step()
+            session.end_step()
+        assert session.is_measured
+        looked_at = calls_of(session, monkeypatch)
+        results = list[torch.Tensor]()
+        for _ in range(2):
+            results.append(step())
+            assert not session.member.holds_turn
+            session.end_step()
+    assert all(torch.equal(result, expected) for result in results)
+    assert looked_at.count(torch.Tensor.relu) == 2, "that after the last pass, in each step"
+    assert len(looked_at) <= 2 * 5
+
+
+@pytest.mark.usefixtures("one_segment")
+def test_a_segment_that_an_optimizer_ends_is_over_with_its_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.Adam(layer.parameters())
+
+    def step() -> None:
+        layer(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+
+    with Session("high", tmp_path / "core", measured_rounds=3) as session:
+        for _ in range(5):
+            step()
+            session.end_step()
+        looked_at = calls_of(session, monkeypatch)
+        for _ in range(2):
+            layer(torch.ones(4, 8)).sum().backward()
+            assert session.member.holds_turn
+            before = len(looked_at)
+            optimizer.step()
+            assert {func.namespace for func in looked_at[before:]} == {"profiler"}
+            assert not session.member.holds_turn
+            session.end_step()
+
+
+class CountingMode(torch.overrides.TorchFunctionMode):
+    """A mode of the program's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.usefixtures("one_segment")
+def test_a_mode_of_the_program_that_begins_among_quiet_calls_stays_where_it_is(tmp_path: Path) -> None:
+    layer, own = torch.nn.Linear(8, 8), CountingMode()
+
+    def step(*, with_mode: bool) -> None:
+        hidden = torch.ones(4, 8)
+        for k in range(9):
+            hidden = layer(hidden)
+            if with_mode and k == 4:
+                own.__enter__()
+        if with_mode:
+            before = own.calls
+            hidden + 1
+            assert own.calls == before + 1
+            own.__exit__(None, None, None)
+        hidden.sum()
+
+    with Session("high", tmp_path / "core", measured_rounds=3) as session:
+        for _ in range(5):
+            step(with_mode=False)
+            session.end_step()
+        for with_mode in (False, True, False):
+            step(with_mode=with_mode)
+            assert session.member.holds_turn == with_mode, "then the segment ends with the step"
+            session.end_step()
+            assert torch.overrides._get_current_function_mode() is session._calls
+            assert not session.member.holds_turn
+    assert torch.overrides._get_current_function_mode() is None
+
+
 @pytest.mark.usefixtures("one_segment")
 def test_models_can_be_copied_and_saved_while_they_share_and_may_fail(tmp_path: Path) -> None:
     copies = list[Model]()
