@@ -16,7 +16,7 @@ from itertools import islice
 from interfere.errors import ConflictError, InvalidInputError, LimitError, UnavailableError, Violation
 from interfere.policy.context import MAX_CLOSING_TIMES, PlanningContext
 from interfere.policy.decide import decide
-from interfere.policy.ledger.grants import all_grants, granule_account
+from interfere.policy.ledger.grants import all_grants, slot_account
 from interfere.policy.ledger.overuse import is_of_grant
 from interfere.policy.rules.custom import SharingRule
 from interfere.policy.rules.runtime import TICK_S
@@ -156,7 +156,7 @@ class DecisionMaker:
         }
         _log.debug("decided: %s", fields, extra={"fields": fields})
         if slots := decision.ledger.slots if has_clock else ():
-            granted = sum(granule_account(decision.ledger).taken.values())
+            granted = sum(slot_account(decision.ledger).taken.values())
             self._metrics.set_granules(scope, granted, sum(each.granules for each in slots) - granted)
         deadlines = decision.deadlines
         self._metrics.count_deadlines(len(deadlines.met), len(deadlines.broken), len(deadlines.unknown))
@@ -166,7 +166,7 @@ class DecisionMaker:
         """Return the granules of each device, and the grants of each job and device, as of the scope's last decision
         with a clock."""
         ledger, reporters = self._ledgers.read(scope), self._reporters_of(scope)
-        account = granule_account(ledger)
+        account = slot_account(ledger)
         return GrantTables(
             scope=scope,
             now_s=ledger.now_s,
@@ -196,6 +196,7 @@ class DecisionMaker:
             planned=grant.planned,
             last_use_bytes=used_bytes[0] if used_bytes else NAN,
             times_exceeded=sum(size > grant.bytes for size in used_bytes),
+            slots=tuple(each for each in grant.slots if each.device_id == slots.device_id),
         )
 
     def _reporters_of(self, scope: str) -> Collection[str] | None:

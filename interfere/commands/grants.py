@@ -9,6 +9,7 @@ import typer
 from interfere.commands.options import Target, connect
 from interfere.commands.output import JsonFlag, emit
 from interfere.errors import NotFoundError, remedy_for_name
+from interfere.records.plans import slots_text
 from interfere.reports.document import Part, Sentence, text_table
 from interfere.reports.numbers import format_gib
 
@@ -80,6 +81,7 @@ def _page(tables: "GrantTables") -> list[Part]:
             str(grant.granules),
             format_gib(grant.bytes),
             "" if math.isnan(grant.since_s) else f"{grant.since_s:.15g}",
+            slots_text(grant.slots),
             "to start" if grant.planned else format_gib(grant.last_use_bytes),
             str(grant.times_exceeded),
         )
@@ -90,7 +92,9 @@ def _page(tables: "GrantTables") -> list[Part]:
     parts: list[Part] = [
         text_table(title, columns, devices),
         text_table(
-            "who holds it", ("job", "device", "granules", "memory", "since, s", "last use", "times exceeded"), granted
+            "who holds it",
+            ("job", "device", "granules", "memory", "since, s", "slots", "last use", "times exceeded"),
+            granted,
         ),
     ]
     if reserves:

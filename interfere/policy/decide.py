@@ -99,6 +99,7 @@ def decide(
     deadlines = review_deadlines(ledger.accepted_deadlines, context)
     # 6. Renew grants: from here on residents ask for the memory that they are granted.
     ledger = renew_grants(context, ledger, promises)
+    promises = replace(promises, kept=ledger.promises)
     context = context.with_snapshot(with_running_grants(context.snapshot, ledger))
     # 7. Find jobs to end for grant overuse.
     overuse = review_overuse(context, ledger, promises.leaving_jobs, usages)
@@ -110,7 +111,7 @@ def decide(
     new_plan = with_migrations(probed, unpromised.context)
     new_plan = replace(new_plan, actions=(*new_plan.actions, *stop_actions(sized.resized, context)))
     # 10. Attach grants and expiry times.
-    new_plan = _with_expiry(replace(new_plan, actions=with_grants(new_plan.actions, context)), context)
+    new_plan = _with_expiry(replace(new_plan, actions=with_grants(new_plan.actions, context, ledger)), context)
     # 11. Merge with what is promised, held back and declined; predict the slowdowns that result.
     plan = _merge(new_plan, promises, {**unpromised.held_back, **dict.fromkeys(declined_jobs)}, context)
     changes = (*plan.actions, *end_actions(overuse))

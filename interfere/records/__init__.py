@@ -75,6 +75,7 @@ from interfere.records.plans import ScopeList as ScopeList
 from interfere.records.plans import ScopeQuery as ScopeQuery
 from interfere.records.plans import ScopeState as ScopeState
 from interfere.records.plans import ScopeSummary as ScopeSummary
+from interfere.records.plans import SlotRange as SlotRange
 from interfere.records.plans import SolveStatus as SolveStatus
 from interfere.records.plans import WaitingJob as WaitingJob
 from interfere.records.predictions import JobRef as JobRef

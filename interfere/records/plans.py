@@ -1,6 +1,7 @@
 """Decisions: plans with their actions, pairs and refusals, rankings of devices for one job, and their explanations."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import field
 from enum import StrEnum
 
@@ -11,6 +12,25 @@ from interfere.records.predictions import Source
 from interfere.records.record import record
 from interfere.records.rules import Rule, RuleKind
 from interfere.sharing_modes import OptionalSharingMode
+
+
+@record
+class SlotRange:
+    """Consecutive memory slots of one device: granules of its memory, numbered from 0."""
+
+    device_id: str
+    first: int
+    last: int  # included
+
+    @property
+    def text(self) -> str:
+        """Return the range as Linux writes lists of CPUs: 4-7, or 4 for one slot."""
+        return f"{self.first}-{self.last}" if self.last > self.first else str(self.first)
+
+
+def slots_text(slots: Iterable[SlotRange], separator: str = ",") -> str:
+    """Return the slots of one device as a list of ranges."""
+    return separator.join(each.text for each in slots)
 
 
 @record
@@ -45,6 +65,7 @@ class Action:
     planned_start_s: float = NAN  # by the plan over time, on the caller's clock; absent without such a plan
     planned_end_s: float = NAN
     promised_end_s: float = NAN  # by when the job was promised to end, on the caller's clock
+    slots: tuple[SlotRange, ...] = ()  # that hold its grant, of each of its devices
 
     @property
     def partners(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ promise ends.
 import math
 
 from interfere.records.checks import NAN
-from interfere.records.plans import Action
+from interfere.records.plans import Action, SlotRange
 from interfere.records.record import record
 
 
@@ -53,11 +53,12 @@ class Grant:
     bytes: float = NAN  # whole granules; NaN: no grant, because the job's memory was unknown when it came
     since_s: float = NAN  # on the caller's clock
     planned: bool = False  # whether the job is still to start on these devices
+    slots: tuple[SlotRange, ...] = ()  # that hold it, of each of its devices; none before it has numbers
 
 
 @record
 class DeviceSlots:
-    """The granules of memory that a device can grant."""
+    """The granules of memory that a device can grant: its slots, numbered from 0."""
 
     device_id: str
     device_type: str
@@ -117,6 +118,7 @@ class GrantLine:
     last_use_bytes: float = NAN  # in the last window since the grant
     # Windows since the grant that used more, among the newest that `interfere.serving.decisions` reads.
     times_exceeded: int = 0
+    slots: tuple[SlotRange, ...] = ()  # of the device, that hold it
 
 
 @record

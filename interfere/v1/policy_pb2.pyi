@@ -848,8 +848,18 @@ class Rule(_message.Message):
     taught_share: float
     def __init__(self, kind: _Optional[_Union[RuleKind, str]] = ..., job_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., workload: _Optional[str] = ..., partner_workload: _Optional[str] = ..., device_type: _Optional[str] = ..., sharing_mode: _Optional[_Union[SharingMode, str]] = ..., pool: _Optional[str] = ..., pools: _Optional[_Iterable[str]] = ..., action: _Optional[_Union[ActionKind, str]] = ..., decision_id: _Optional[str] = ..., detail: _Optional[str] = ..., demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., partner_demand: _Optional[_Union[MemoryDemand, _Mapping]] = ..., capacity_bytes: _Optional[float] = ..., device_memory_bytes: _Optional[float] = ..., memory_headroom: _Optional[float] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., needed_granules: _Optional[int] = ..., partner_needed_granules: _Optional[int] = ..., capacity_granules: _Optional[int] = ..., misfit_probability: _Optional[float] = ..., max_misfit_probability: _Optional[float] = ..., slowdown: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., slowdown_cap: _Optional[float] = ..., risk: _Optional[float] = ..., priority: _Optional[int] = ..., partner_priority: _Optional[int] = ..., latency_target_s: _Optional[float] = ..., step_time_s: _Optional[float] = ..., runtime_s: _Optional[float] = ..., partner_runtime_s: _Optional[float] = ..., time_left_s: _Optional[float] = ..., closes_in_s: _Optional[float] = ..., opens_in_s: _Optional[float] = ..., checkpoint_s: _Optional[float] = ..., gpus: _Optional[int] = ..., residents: _Optional[int] = ..., max_shared_gpus: _Optional[int] = ..., max_devices: _Optional[int] = ..., kept_devices: _Optional[int] = ..., refused_pairs: _Optional[int] = ..., saved_s: _Optional[float] = ..., paid_s: _Optional[float] = ..., granted_bytes: _Optional[float] = ..., used_bytes: _Optional[float] = ..., device_used_bytes: _Optional[float] = ..., duration_s: _Optional[float] = ..., min_joint_throughput: _Optional[float] = ..., start_in_s: _Optional[float] = ..., custom_rule: _Optional[str] = ..., taught_share: _Optional[float] = ...) -> None: ...
 
+class SlotRange(_message.Message):
+    __slots__ = ("device_id", "first", "last")
+    DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    device_id: str
+    first: int
+    last: int
+    def __init__(self, device_id: _Optional[str] = ..., first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
+
 class Action(_message.Message):
-    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids", "grant_bytes", "accepted", "rule", "partner_ids", "partner_slowdowns", "mode", "planned_start_s", "planned_end_s", "promised_end_s")
+    __slots__ = ("kind", "job_id", "device_id", "partner_id", "slowdown", "slowdown_lower", "slowdown_upper", "partner_slowdown", "cost", "reason", "promised_by_s", "device_ids", "grant_bytes", "accepted", "rule", "partner_ids", "partner_slowdowns", "mode", "planned_start_s", "planned_end_s", "promised_end_s", "slots")
     KIND_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -871,6 +881,7 @@ class Action(_message.Message):
     PLANNED_START_S_FIELD_NUMBER: _ClassVar[int]
     PLANNED_END_S_FIELD_NUMBER: _ClassVar[int]
     PROMISED_END_S_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
     kind: ActionKind
     job_id: str
     device_id: str
@@ -892,7 +903,8 @@ class Action(_message.Message):
     planned_start_s: float
     planned_end_s: float
     promised_end_s: float
-    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., promised_by_s: _Optional[float] = ..., device_ids: _Optional[_Iterable[str]] = ..., grant_bytes: _Optional[float] = ..., accepted: _Optional[bool] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., partner_ids: _Optional[_Iterable[str]] = ..., partner_slowdowns: _Optional[_Iterable[float]] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., planned_start_s: _Optional[float] = ..., planned_end_s: _Optional[float] = ..., promised_end_s: _Optional[float] = ...) -> None: ...
+    slots: _containers.RepeatedCompositeFieldContainer[SlotRange]
+    def __init__(self, kind: _Optional[_Union[ActionKind, str]] = ..., job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., partner_id: _Optional[str] = ..., slowdown: _Optional[float] = ..., slowdown_lower: _Optional[float] = ..., slowdown_upper: _Optional[float] = ..., partner_slowdown: _Optional[float] = ..., cost: _Optional[float] = ..., reason: _Optional[str] = ..., promised_by_s: _Optional[float] = ..., device_ids: _Optional[_Iterable[str]] = ..., grant_bytes: _Optional[float] = ..., accepted: _Optional[bool] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., partner_ids: _Optional[_Iterable[str]] = ..., partner_slowdowns: _Optional[_Iterable[float]] = ..., mode: _Optional[_Union[SharingMode, str]] = ..., planned_start_s: _Optional[float] = ..., planned_end_s: _Optional[float] = ..., promised_end_s: _Optional[float] = ..., slots: _Optional[_Iterable[_Union[SlotRange, _Mapping]]] = ...) -> None: ...
 
 class Pairing(_message.Message):
     __slots__ = ("job_id", "partner_id", "device_id", "weight")
@@ -1267,7 +1279,7 @@ class DeviceGrants(_message.Message):
     def __init__(self, device_id: _Optional[str] = ..., device_type: _Optional[str] = ..., granules: _Optional[int] = ..., granted: _Optional[int] = ..., free: _Optional[int] = ..., oversubscription_ratio: _Optional[float] = ..., granule_bytes: _Optional[float] = ..., node: _Optional[str] = ..., host_reserve_bytes: _Optional[float] = ...) -> None: ...
 
 class Grant(_message.Message):
-    __slots__ = ("job_id", "device_id", "granules", "bytes", "since_s", "planned", "last_use_bytes", "times_exceeded")
+    __slots__ = ("job_id", "device_id", "granules", "bytes", "since_s", "planned", "last_use_bytes", "times_exceeded", "slots")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     DEVICE_ID_FIELD_NUMBER: _ClassVar[int]
     GRANULES_FIELD_NUMBER: _ClassVar[int]
@@ -1276,6 +1288,7 @@ class Grant(_message.Message):
     PLANNED_FIELD_NUMBER: _ClassVar[int]
     LAST_USE_BYTES_FIELD_NUMBER: _ClassVar[int]
     TIMES_EXCEEDED_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     device_id: str
     granules: int
@@ -1284,7 +1297,8 @@ class Grant(_message.Message):
     planned: bool
     last_use_bytes: float
     times_exceeded: int
-    def __init__(self, job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., granules: _Optional[int] = ..., bytes: _Optional[float] = ..., since_s: _Optional[float] = ..., planned: _Optional[bool] = ..., last_use_bytes: _Optional[float] = ..., times_exceeded: _Optional[int] = ...) -> None: ...
+    slots: _containers.RepeatedCompositeFieldContainer[SlotRange]
+    def __init__(self, job_id: _Optional[str] = ..., device_id: _Optional[str] = ..., granules: _Optional[int] = ..., bytes: _Optional[float] = ..., since_s: _Optional[float] = ..., planned: _Optional[bool] = ..., last_use_bytes: _Optional[float] = ..., times_exceeded: _Optional[int] = ..., slots: _Optional[_Iterable[_Union[SlotRange, _Mapping]]] = ...) -> None: ...
 
 class ListGrantsResponse(_message.Message):
     __slots__ = ("scope", "now_s", "devices", "grants")

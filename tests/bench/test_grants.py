@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from interfere.data.importers.lucid import import_lucid
 from interfere.policy.decide import decide
-from interfere.policy.ledger.grants import granule_account
+from interfere.policy.ledger.grants import slot_account
 from interfere.records import Device, Job, ScopeLedger, Snapshot
 from tests.bench.history import record
 from tests.data.importers.public_files import public
@@ -65,7 +65,7 @@ def decided(memory_bytes: float, ratio: float, queues, jobs) -> tuple[float, NDA
         pending = tuple(Job(id=str(k), workload=name) for k, name in enumerate(queue))
         seen = Snapshot(pending=pending, devices=devices, now_s=0.0)
         found = decide(context(seen, predictor, resolver(*jobs.values()), "bench"), ScopeLedger(scope="bench"))
-        assert not granule_account(found.ledger).overcommitted_devices()
+        assert not slot_account(found.ledger).overcommitted
         for action in found.plan.actions:
             for place in action.places:
                 started += 1

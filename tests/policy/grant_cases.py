@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from interfere.policy.answer.ranking import rank
 from interfere.policy.decide import ScopeDecision, decide
-from interfere.policy.ledger.grants import granule_account
+from interfere.policy.ledger.grants import slot_account
 from interfere.records import (
     ActionKind,
     Device,
@@ -71,7 +71,7 @@ def refused(one: Job, *devices: Device, resolve=PLAIN, **limits: float) -> str:
 
 
 def free(found: ScopeDecision) -> dict[str, int]:
-    account = granule_account(found.ledger)
+    account = slot_account(found.ledger)
     return {name: one.granules - account.taken.get(name, 0) for name, one in account.slots.items()}
 
 

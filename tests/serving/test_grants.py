@@ -25,6 +25,7 @@ from interfere.records import (
     Outcome,
     OutcomeKind,
     Rollback,
+    SlotRange,
     Snapshot,
 )
 from interfere.serving.metrics import Metrics
@@ -80,7 +81,7 @@ def ends(actions: tuple[Action, ...]) -> dict[str, str]:
 
 def test_both_tables_say_who_holds_what(client: PolicyClient) -> None:
     assert client.grants().devices == client.grants(scope="s").grants == ()
-    client.match(snapshot(5.0, job("b", 7), devices=(device("d", job("a", 3), ratio=1.5),)))
+    plan = client.match(snapshot(5.0, job("b", 7), devices=(device("d", job("a", 3), ratio=1.5),)))
     client.observe([used(5, 20, 3.5), used(20, 40, 4.5), used(40, 50, 4)])
     tables = client.grants()
     assert (tables.scope, tables.now_s) == ("default", 5.0)
@@ -89,8 +90,16 @@ def test_both_tables_say_who_holds_what(client: PolicyClient) -> None:
     assert (slots.oversubscription_ratio, slots.granule_bytes, slots.device_type) == (1.5, 2 * GIB, DEVICE_TYPE)
     running, planned = tables.grants
     assert running == GrantLine(
-        job_id="a", device_id="d", granules=2, bytes=4 * GIB, since_s=5.0, last_use_bytes=4 * GIB, times_exceeded=1
+        job_id="a",
+        device_id="d",
+        granules=2,
+        bytes=4 * GIB,
+        since_s=5.0,
+        last_use_bytes=4 * GIB,
+        times_exceeded=1,
+        slots=(SlotRange(device_id="d", first=0, last=1),),
     )
+    assert planned.slots == plan.actions[0].slots == (SlotRange(device_id="d", first=2, last=5),)
     assert (planned.job_id, planned.granules, planned.planned, planned.times_exceeded) == ("b", 4, True, 0)
 
 
@@ -249,10 +258,13 @@ def test_the_command_prints_both_tables(client: PolicyClient, server: RunningSer
     client.match(snapshot(5.0, job("b", 7), devices=(device("d", job("[a]", 3)),)))
     client.observe([used(5, 20, 3.5, "[a]")])
     page = run()
-    assert all(word in page for word in ("scope default at 5 s", "[a]", "3.5 GiB", "to start", "40", "2 GiB"))
+    assert all(
+        word in page for word in ("scope default at 5 s", "[a]", "3.5 GiB", "to start", "40", "2 GiB", "0-1", "2-5")
+    )
     document = json.loads(run("--json"))
     assert [(one["job_id"], one["granules"]) for one in document["grants"]] == [("[a]", 2), ("b", 4)]
     assert document["grants"][1]["last_use_bytes"] is None
+    assert document["grants"][1]["slots"] == [{"device_id": "d", "first": 2, "last": 5}]
     assert document["devices"][0]["free"] == 34
     assert json.loads(run("--scope", "other", "--json"))["devices"] == []
     assert json.loads(run("--device", "d", "--json")) == document

@@ -1,6 +1,6 @@
-"""Memory grants: the whole granules of device memory that each running job and each planned start holds.
+"""Memory grants: the numbered slots of device memory that each running job and each planned start holds (`slots`).
 
-Law 1: grants on a device never exceed its granules; a job that moves away from a device or stops holds nothing there.
+Law 1: grants on a device never exceed its slots; a job that moves away from a device or stops holds nothing there.
 Law 2: a job keeps its grant while it runs on the same devices, unless it requests another grant; a job that started
 with unknown memory use has no grant, so that its past use never becomes its limit. Law 3: a job on a device with too
 few granules left gets no grant, because earlier grants take precedence.
@@ -8,7 +8,7 @@ few granules left gets no grant, because earlier grants take precedence.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from interfere.policy.context import PlanningContext
 from interfere.policy.ledger.promises import (
@@ -18,44 +18,11 @@ from interfere.policy.ledger.promises import (
     leaving_jobs,
     reconcile_promises,
 )
+from interfere.policy.ledger.slots import SlotAccount
 from interfere.policy.rules.memory import device_slots
 from interfere.policy.rules.text import format_demand
 from interfere.records import Action, ActionKind, Device, DeviceSlots, Grant, Job, Promise, ScopeLedger, Snapshot
 from interfere.reports.numbers import format_gib
-
-
-@dataclass(slots=True, kw_only=True)
-class GranuleAccount:
-    """The granules of each device that grants memory, and the number of granules taken."""
-
-    slots: Mapping[str, DeviceSlots]  # granules of each device, by device id
-    taken: dict[str, int] = field(default_factory=dict)  # number of taken granules, by device id
-
-    def fits(self, grant: Grant) -> bool:
-        """Return whether enough granules are free on each device of a grant."""
-        return all(self.taken.get(name, 0) + n <= self.slots[name].granules for name, n in self._granules(grant))
-
-    def take(self, grant: Grant) -> None:
-        """Add the granules of a grant to the taken ones."""
-        for device_id, granules in self._granules(grant):
-            self.taken[device_id] = self.taken.get(device_id, 0) + granules
-
-    def give_back(self, grant: Grant) -> None:
-        """Free the granules of a grant."""
-        for device_id, granules in self._granules(grant):
-            self.taken[device_id] = self.taken.get(device_id, 0) - granules
-
-    def overcommitted_devices(self) -> set[str]:
-        """Return the ids of the devices whose taken granules exceed their granules."""
-        return {device_id for device_id, taken in self.taken.items() if taken > self.slots[device_id].granules}
-
-    def _granules(self, grant: Grant) -> list[tuple[str, int]]:
-        """Return (device id, granules) of a grant, for devices that grant memory."""
-        if math.isnan(grant.bytes):
-            return []
-        devices = [device_id for device_id in grant.device_ids if device_id in self.slots]
-        return [(device_id, self.slots[device_id].needs(grant.bytes)) for device_id in devices]
-
 
 # --- the grants of a ledger -------------------------------------------------------------------------------------------
 
@@ -72,11 +39,10 @@ def running_grants(ledger: ScopeLedger) -> dict[str, Grant]:
     return {grant.job_id: grant for grant in ledger.grants if not math.isnan(grant.bytes)}
 
 
-def granule_account(ledger: ScopeLedger) -> GranuleAccount:
+def slot_account(ledger: ScopeLedger) -> SlotAccount:
     """Return the account of the devices of a scope that grant memory, with all grants of the ledger taken."""
-    account = GranuleAccount(slots={slots.device_id: slots for slots in ledger.slots})
-    for grant in all_grants(ledger):
-        account.take(grant)
+    account = SlotAccount(slots={slots.device_id: slots for slots in ledger.slots})
+    account.take_all(all_grants(ledger))
     return account
 
 
@@ -90,6 +56,7 @@ def _planned_grants(promises: Iterable[Promise]) -> tuple[Grant, ...]:
             bytes=promise.action.grant_bytes,
             since_s=promise.since_s,
             planned=True,
+            slots=promise.action.slots,
         )
         for promise in promises
         if promise.action.kind is not ActionKind.PREEMPT
@@ -100,12 +67,9 @@ def _planned_grants(promises: Iterable[Promise]) -> tuple[Grant, ...]:
 
 
 def reconcile_ledger(ledger: ScopeLedger, context: PlanningContext) -> ReconciledPromises:
-    """Return the reconciled promises of a ledger; a promise is void if its device has fewer granules than granted."""
-    account = GranuleAccount(slots=_device_slots(context.snapshot, ledger))
-    for grant in all_grants(ledger):
-        account.take(grant)
-    overcommitted = account.overcommitted_devices()
-    void = [promise for promise in ledger.promises if overcommitted.intersection(promise.action.places)]
+    """Return the reconciled promises of a ledger; a promise is void if its device has fewer slots than granted."""
+    account = slot_account(replace(ledger, slots=tuple(_device_slots(context.snapshot, ledger).values())))
+    void = [promise for promise in ledger.promises if account.overcommitted.intersection(promise.action.places)]
     void_jobs = {promise.action.job_id for promise in void}
     valid = [promise for promise in ledger.promises if promise.action.job_id not in void_jobs]
     reconciled = reconcile_promises(valid, context)
@@ -116,47 +80,51 @@ def reconcile_ledger(ledger: ScopeLedger, context: PlanningContext) -> Reconcile
 
 def renew_grants(context: PlanningContext, ledger: ScopeLedger, promises: ReconciledPromises) -> ScopeLedger:
     """Return the ledger with the kept promises, the grants of running jobs, and the devices that grant memory."""
-    account = GranuleAccount(slots=_device_slots(context.snapshot, ledger))
+    account = SlotAccount(slots=_device_slots(context.snapshot, ledger))
     running = _jobs_on_granting_devices(context.snapshot, account.slots)
-    # 1. Planned starts and moves hold their grants.
-    for grant in _planned_grants(promises.kept):
-        account.take(grant)
-    # 2. Then running jobs that had a grant on their devices or were promised one: the oldest first.
-    grants: dict[str, Grant] = {}
+    # 1. Planned starts and moves hold their slots.
+    planned = {grant.job_id: grant for grant in account.take_all(_planned_grants(promises.kept))}
+    # 2. Then running jobs that had a grant on their devices or were promised one: the oldest first. A grant of a job
+    #    that leaves takes no slots now; it is valid again if the job stays after all.
     earlier = _earlier_grants(context.snapshot, ledger, promises, running)
-    for grant in sorted(earlier, key=lambda grant: (grant.since_s, grant.job_id)):
-        if grant.job_id in promises.leaving_jobs:
-            grants[grant.job_id] = grant  # not taken in the account now; valid again if the job stays after all
-        elif grant.job_id not in grants and account.fits(grant):
-            account.take(grant)
-            grants[grant.job_id] = grant
+    by_age = sorted(earlier, key=lambda grant: (grant.since_s, grant.job_id))
+    leaving = {grant.job_id: grant for grant in reversed(by_age) if grant.job_id in promises.leaving_jobs}
+    staying = {grant.job_id: grant for grant in reversed(by_age) if grant.job_id not in leaving}
+    grants = leaving | {grant.job_id: grant for grant in account.take_all(reversed(staying.values()))}
     # 3. Then jobs that request another grant, and jobs that this planner did not start.
-    by_age = sorted(running.values(), key=lambda entry: (entry[0].id not in grants, _age_key(entry[0], context)))
-    for job, devices in by_age:
+    present = sorted(running.values(), key=lambda entry: (entry[0].id not in grants, _age_key(entry[0], context)))
+    for job, devices in present:
         if job.id not in promises.leaving_jobs:
             _grant_wanted(job, devices, grants, account, context)
     return replace(
         ledger,
         now_s=max(context.now_s, ledger.now_s),
-        promises=promises.kept,
+        promises=tuple(_with_slots(promise, planned.get(promise.action.job_id)) for promise in promises.kept),
         grants=tuple(grants.values()),
         slots=tuple(account.slots.values()),
     )
 
 
+def _with_slots(promise: Promise, grant: Grant | None) -> Promise:
+    """Return a promise with the slots of its grant; a promise of an older version has none yet."""
+    if grant is None or grant.slots == promise.action.slots:
+        return promise
+    return replace(promise, action=replace(promise.action, slots=grant.slots))
+
+
 def _grant_wanted(
-    job: Job, devices: Sequence[Device], grants: dict[str, Grant], account: GranuleAccount, context: PlanningContext
+    job: Job, devices: Sequence[Device], grants: dict[str, Grant], account: SlotAccount, context: PlanningContext
 ) -> None:
-    """Set the grant of a running job to the requested one, if the granules suffice."""
+    """Set the grant of a running job to the requested one, if the free slots suffice."""
     current, wanted = grants.get(job.id), _wanted_grant(job, devices, account.slots, context)
     if current is not None:
         if math.isnan(job.grant_bytes) or current.bytes == wanted.bytes:
             return
         account.give_back(current)
-    if account.fits(wanted):
-        grants[job.id] = current = wanted
-    if current is not None:
-        account.take(current)
+        wanted = replace(wanted, slots=current.slots)
+    taken = account.take(wanted) or (current and account.take(current))
+    if taken is not None:
+        grants[job.id] = taken
 
 
 def with_running_grants(snapshot: Snapshot, ledger: ScopeLedger) -> Snapshot:
@@ -177,12 +145,19 @@ def with_running_grants(snapshot: Snapshot, ledger: ScopeLedger) -> Snapshot:
     return replace(snapshot, devices=devices)
 
 
-def with_grants(actions: Sequence[Action], context: PlanningContext) -> tuple[Action, ...]:
-    """Return the actions with a memory grant on each start and move onto a device that grants memory."""
-    return tuple(_with_grant(action, context) for action in actions)
+def with_grants(actions: Sequence[Action], context: PlanningContext, ledger: ScopeLedger) -> tuple[Action, ...]:
+    """Return the actions with a memory grant on each start and move onto a device that grants memory.
+
+    `ledger`: with renewed grants. Who moves or is stopped by an action frees its slots before any other takes them.
+    """
+    account, grants = slot_account(ledger), {grant.job_id: grant for grant in all_grants(ledger)}
+    for action in actions:
+        if action.kind in (ActionKind.MOVE, ActionKind.PREEMPT) and action.job_id in grants:
+            account.give_back(grants[action.job_id])
+    return tuple(_with_grant(action, context, account) for action in actions)
 
 
-def _with_grant(action: Action, context: PlanningContext) -> Action:
+def _with_grant(action: Action, context: PlanningContext, account: SlotAccount) -> Action:
     device = context.devices.get(action.device_id)
     slots = device_slots(device) if device is not None else None
     if device is None or slots is None or action.kind not in PROMISED_KINDS or action.kind is ActionKind.PREEMPT:
@@ -191,9 +166,14 @@ def _with_grant(action: Action, context: PlanningContext) -> Action:
     if math.isnan(demand.needed_bytes):
         return replace(action, reason=f"{action.reason}; no grant: its memory demand is unknown")
     granules = slots.needs(demand.needed_bytes)
-    grant_bytes = granules * slots.granule_bytes
-    reason = f"granted {format_gib(grant_bytes)} ({granules} granules) for {format_demand(demand)}"
-    return replace(action, grant_bytes=grant_bytes, reason=f"{action.reason}; {reason}")
+    grant = Grant(
+        job_id=action.job_id, workload="", device_ids=action.places, bytes=granules * slots.granule_bytes, planned=True
+    )
+    taken = account.take(grant)
+    if taken is None:
+        return replace(action, reason=f"{action.reason}; no grant: too few slots are free")
+    reason = f"granted {format_gib(grant.bytes)} ({granules} granules) for {format_demand(demand)}"
+    return replace(action, grant_bytes=grant.bytes, slots=taken.slots, reason=f"{action.reason}; {reason}")
 
 
 def _device_slots(snapshot: Snapshot, ledger: ScopeLedger) -> dict[str, DeviceSlots]:

@@ -237,6 +237,7 @@ def end_actions(overuse: OveruseReview) -> tuple[Action, ...]:
                 rule=largest.rule,
                 device_ids=(largest.device.id, *other_devices) if largest.job.gpus > 1 else (),
                 grant_bytes=largest.granted_bytes,
+                slots=overuse.grants[job_id].slots,
             )
         )
     return tuple(actions)
@@ -289,4 +290,4 @@ def _with_grant_and_warning(keep: Action, overuse: OveruseReview) -> Action:
         return keep
     own_overuse = overuse.of_job(keep.job_id)
     warning = f"; warning: it {render(own_overuse.rule)}" if own_overuse else ""
-    return replace(keep, grant_bytes=grant.bytes, reason=keep.reason + warning)
+    return replace(keep, grant_bytes=grant.bytes, slots=grant.slots, reason=keep.reason + warning)

@@ -24,6 +24,7 @@ DEVICE = f"{PREFIX}device"
 DECISION = f"{PREFIX}decision"
 SLOWDOWN = f"{PREFIX}predicted-slowdown"
 PARTNER = f"{PREFIX}partner"
+SLOTS = f"{PREFIX}memory-slots"  # of its GPU, that hold the pod's memory grant: 0-3,8
 REASON = f"{PREFIX}reason"
 DECIDED_AT = f"{PREFIX}decided-at"  # unix seconds; on the lease too: of the newest decision about any pod
 TRIES = f"{PREFIX}tries"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from interfere.records import NAN, ActionKind
+from interfere.records.plans import slots_text
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.claims import (
     ClaimSizes,
@@ -136,6 +137,7 @@ def release(
         names.DEVICE: None,
         names.PARTNER: None,
         names.SLOWDOWN: None,
+        names.SLOTS: None,
     }
     writes.append(patch_pod(pod, notes, ungate=pod.gated))
     writes.append(event(pod, "Released", f"left to Kubernetes: {clean(reason)}", now_s))
@@ -188,6 +190,7 @@ def decision_notes(decision: Decision[Pod], state: PodState | None, now_s: float
         names.DEVICE: action.device_id or None,
         names.PARTNER: action.partner_id or None,
         names.SLOWDOWN: None if math.isnan(slowdown) else f"{slowdown:.4g}",
+        names.SLOTS: slots_text(action.slots) or None,
         names.REASON: clean(action.reason),
         names.DECIDED_AT: f"{now_s:.3f}",
     }

@@ -87,6 +87,7 @@ class Note:
     tries: int = 0
     after: tuple[str, ...] = ()  # ids of jobs whose end it waits for
     grant_bytes: int = 0  # memory that it was granted on its GPU; 0: none
+    slots: str = ""  # that hold it, as ranges: 0-3+8
     spent_s: int = 0  # that it ran before it was moved, less what it lost to the jobs beside it
     why: str = ""  # it was ended
 
@@ -99,6 +100,7 @@ class Note:
             "tries": self.tries,
             "after": ":".join(self.after),
             "grant": self.grant_bytes,
+            "slots": self.slots,
             "spent": self.spent_s,
             "why": self.why,
         }
@@ -122,6 +124,7 @@ class Note:
             tries=_whole(fields.get("tries", "")),
             after=tuple(filter(str.isdecimal, fields.get("after", "").split(":"))),
             grant_bytes=_whole(fields.get("grant", "")),
+            slots=fields.get("slots", ""),
             spent_s=_whole(fields.get("spent", "")),
             why=fields.get("why", ""),
         )

@@ -14,6 +14,7 @@ from interfere.client import PolicyClient
 from interfere.errors import UnavailableError
 from interfere.records import NAN, ActionKind, Plan
 from interfere.records.limits import DEFAULT_PROMISE_TTL_S
+from interfere.records.plans import slots_text
 from interfere.serving.adapters.metrics import AdapterMetrics
 from interfere.serving.adapters.observations import DecidedJob, Rejection
 from interfere.serving.adapters.problem import STARTS
@@ -83,7 +84,9 @@ class SlurmPort:
                 yield scontrol.repair(job, self._settings.window_s)
             elif job.note.state == "moving" and job.note.to is not None:
                 grant_bytes = float(job.note.grant_bytes) or NAN
-                yield scontrol.place(job, job.note.to, job.note.decision, self._now_s, grant_bytes)
+                yield scontrol.place(
+                    job, job.note.to, job.note.decision, self._now_s, grant_bytes, slots=job.note.slots
+                )
 
     def problem(self, scope: str, lost_s: Callable[[str], float]) -> PartitionProblem:
         """Return the decision problem of a partition. A job that was just placed keeps its seat in later problems."""
@@ -107,6 +110,7 @@ class SlurmPort:
                 self._now_s,
                 each.action.grant_bytes,
                 after=problem.ending.get(each.action.device_id, ()),
+                slots=slots_text(each.action.slots, "+"),
             )
             for each in placed
         ]

@@ -70,9 +70,13 @@ def place(
     now_s: float,
     grant_bytes: float = NAN,
     after: Sequence[str] = (),
+    slots: str = "",
 ) -> Edit:
-    """Return an edit that assigns a pending job to one GPU and lets the job start. `grant_bytes`: memory granted to the
-    job on the GPU; NaN for no grant. `after`: the jobs that have to end first; such a placement is no try."""
+    """Return an edit that assigns a pending job to one GPU and lets the job start.
+
+    `grant_bytes`: memory granted to the job on the GPU; NaN for no grant. `slots`: that hold it, as in notes. `after`:
+    the jobs that have to end first; such a placement is no try.
+    """
     before = job.note or Note()
     tres = before.tres or job.tres
     decision_note = decision if is_safe(decision) else ""
@@ -85,6 +89,7 @@ def place(
         tries=before.tries + (not after),
         after=tuple(after),
         grant_bytes=0 if math.isnan(grant_bytes) else int(grant_bytes),
+        slots=slots,
         spent_s=before.spent_s,
     )
     write = (

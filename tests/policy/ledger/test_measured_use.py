@@ -3,6 +3,7 @@
 import math
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from interfere.policy.context import ProfileLookup
 from interfere.policy.decide import decide
-from interfere.policy.ledger.grants import all_grants, granule_account, running_grants
+from interfere.policy.ledger.grants import all_grants, running_grants, slot_account
 from interfere.policy.subproblems import subproblem_of
 from interfere.records import (
     Action,
@@ -263,11 +264,24 @@ def test_over_time_grants_fit_their_devices_and_only_jobs_over_their_grants_end(
         }
         # each job holds in one place, at most once
         assert len({one.job_id for one in all_grants(found.ledger)}) == len(all_grants(found.ledger))
-        # a grant is kept for as long as its job runs there
-        kept = running_grants(ledger)
+        # no slot has two holders, and grants have as many slots as they take
+        devices = {slots.device_id: slots for slots in found.ledger.slots}
+        spans = sorted(
+            (each.device_id, each.first, each.last) for one in all_grants(found.ledger) for each in one.slots
+        )
+        assert all(a[0] != b[0] or a[2] < b[1] for a, b in pairwise(spans))
+        assert all(0 <= first <= last < devices[name].granules for name, first, last in spans)
+        for one in all_grants(found.ledger):
+            for name in one.device_ids:
+                count = sum(each.last - each.first + 1 for each in one.slots if each.device_id == name)
+                assert count == devices[name].needs(one.bytes)
+        # a grant is kept for as long as its job runs there, with its slots unless the job was to leave or slots changed
+        kept, leaving = running_grants(ledger), {one.action.job_id for one in ledger.promises if one.from_device_id}
+        same = {each.device_id for each in ledger.slots if each == devices.get(each.device_id)}
         for name, grant in held.items():
             if name in kept and grant.since_s < seen.now_s and grant.device_ids == kept[name].device_ids:
                 assert grant.bytes == kept[name].bytes
+                assert name in leaving or not same.issuperset(grant.device_ids) or grant.slots == kept[name].slots
         # who ends has more than it was granted, and that is allowed
         ends = [action for action in found.plan.actions if action.kind is END]
         assert not ends or END in allowed
@@ -279,5 +293,5 @@ def test_over_time_grants_fit_their_devices_and_only_jobs_over_their_grants_end(
         cluster.apply(found.plan.actions)
     empty = tuple(device(name, ratio=cluster.ratio[name], granule_gib=cluster.granule[name]) for name in "xyz")
     after = decided(Snapshot(pending=(), devices=empty, now_s=cluster.now_s + 1), ledger)
-    account = granule_account(after.ledger)
+    account = slot_account(after.ledger)
     assert (after.ledger.grants, set(account.taken.values())) == ((), set())

@@ -15,6 +15,7 @@ from interfere.records import (
     MemoryUsage,
     Promise,
     ScopeLedger,
+    SlotRange,
     Snapshot,
 )
 from tests.policy.grant_cases import (
@@ -112,7 +113,8 @@ def test_a_mover_frees_its_granules_and_keeps_its_grant_should_it_stay() -> None
         Promise(action=told(ActionKind.MOVE, "a", "e"), decision_ids=("x",), from_device_id="d", since_s=9.0),
         Promise(action=told(ALONE, "c", "d"), decision_ids=("x",), since_s=9.0),
     )
-    grant = Grant(job_id="a", workload="a", device_ids=("d",), bytes=60 * GIB, since_s=5.0)
+    held = (SlotRange(device_id="d", first=10, last=39),)
+    grant = Grant(job_id="a", workload="a", device_ids=("d",), bytes=60 * GIB, since_s=5.0, slots=held)
     slots = tuple(device_slots(device(name)) for name in "de")
     ledger = ScopeLedger(scope="default", now_s=9.0, promises=promises, grants=(grant,), slots=slots)
     still = decided(snapshot((job("c", 60),), device("d", job("a")), device("e")), ledger)
@@ -169,7 +171,14 @@ def test_another_workload_under_an_old_id_gets_a_grant_of_its_own() -> None:
     ledger = decided(snapshot((), device("d", job("a", 30)))).ledger
     other = replace(job("a", 30), workload="b")
     assert decided(snapshot((), device("d", other), now_s=20.0), ledger).ledger.grants == (
-        Grant(job_id="a", workload="b", device_ids=("d",), bytes=30 * GIB, since_s=20.0),
+        Grant(
+            job_id="a",
+            workload="b",
+            device_ids=("d",),
+            bytes=30 * GIB,
+            since_s=20.0,
+            slots=(SlotRange(device_id="d", first=0, last=14),),
+        ),
     )
 
 

@@ -30,6 +30,7 @@ from interfere.records import (
     ScopeQuery,
     ScopeState,
     ScopeSummary,
+    SlotRange,
     SolveStatus,
     WaitingJob,
 )
@@ -84,6 +85,8 @@ def _with_company(action: Action, company: list[tuple[str, float]]) -> Action:
     )
 
 
+slot_ranges = tuples(st.builds(SlotRange, device_id=names, first=counts, last=counts))
+
 actions_of_pairs = st.builds(
     Action,
     kind=st.sampled_from(ActionKind),
@@ -104,6 +107,7 @@ actions_of_pairs = st.builds(
     grant_bytes=optional(1.0),
     rule=optional_rules,
     mode=modes | st.just(""),
+    slots=slot_ranges,
 )
 
 actions = st.builds(_with_company, actions_of_pairs, companies)
@@ -118,6 +122,7 @@ grants = st.builds(
     bytes=optional(),
     since_s=optional(),
     planned=st.booleans(),
+    slots=slot_ranges,
 )
 
 slots = st.builds(
@@ -160,6 +165,7 @@ grant_tables = st.builds(
             planned=st.booleans(),
             last_use_bytes=optional(),
             times_exceeded=counts,
+            slots=slot_ranges,
         )
     ),
 )

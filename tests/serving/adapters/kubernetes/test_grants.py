@@ -19,6 +19,7 @@ need_kmock()
 from interfere.client import PolicyClient
 from interfere.errors import InvalidInputError
 from interfere.monitoring import job_memory
+from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.api_server.calls import ClusterApi
 from interfere.serving.adapters.kubernetes.port import Controller
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
@@ -67,6 +68,8 @@ def test_a_pod_above_its_grant_is_warned_and_evicted(
 
     decide()
     scheduler.once()
+    slots = {row["metadata"]["annotations"][names.SLOTS] for row in pods_by_name(api_server).values()}
+    assert slots == {"0-1", "2-3"}
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time()))
     running = {"containerStatuses": [{"restartCount": 0, "state": {"running": {"startedAt": stamp}}}]}
     rows = pods_by_name(api_server)

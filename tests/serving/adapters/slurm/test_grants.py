@@ -61,15 +61,15 @@ def test_memory_and_grants_reach_the_server() -> None:
 
 
 def test_a_grant_and_the_reason_of_an_end_stand_in_the_note() -> None:
-    note = place(pending(7), TO, "d", NOW, 4.0 * GIB).note
+    note = place(pending(7), TO, "d", NOW, 4.0 * GIB, slots="0-3+8").note
     assert note is not None
-    assert note.grant_bytes == 4 * GIB
+    assert (note.grant_bytes, note.slots) == (4 * GIB, "0-3+8")
     assert Note.parse(str(note)) == note
     edit = end(running(7, "g0", note=note), "held 6.1 GiB of 4 GiB granted for 130 s\nupdate JobId=9; Priority=1")
     update, notify = edit.lines
     why = "held_6.1_GiB_of_4_GiB_granted_for_130_s_update_JobId9_Priority1"
     assert update.startswith("update JobId=7 AdminComment=interfere:ended;to=n0/g0;")
-    assert update.endswith(f";grant={4 * GIB};why={why}")
+    assert update.endswith(f";grant={4 * GIB};slots=0-3+8;why={why}")
     assert notify == f"notify 7 interfere ends this job: {why}"
     assert edit.cancels
     assert edit.note is not None
@@ -122,6 +122,7 @@ def test_four_jobs_are_granted_memory_and_the_one_that_takes_more_is_ended(
         notes = {edit.job_ids[0]: edit.note for edit in done.changes if edit.kind == "place"}
         assert len(notes) == 4
         assert all(note is not None and note.grant_bytes == 4 * GIB for note in notes.values())
+        assert sorted(note.slots for note in notes.values() if note) == ["0", "1", "2", "3"]
         # 2. They run; one holds more than its grant, and says so with a file of measured memory.
         started = [
             row
