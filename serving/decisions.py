@@ -196,7 +196,7 @@ class DecisionMaker:
             planned=grant.planned,
             last_use_bytes=used_bytes[0] if used_bytes else NAN,
             times_exceeded=sum(size > grant.bytes for size in used_bytes),
-            slots=tuple(each for each in grant.slots if each.device_id == slots.device_id),
+            slots=tuple(each for each in grant.slots or () if each.device_id == slots.device_id),
         )
 
     def _reporters_of(self, scope: str) -> Collection[str] | None:

@@ -28,9 +28,9 @@ class SlotRange:
         return f"{self.first}-{self.last}" if self.last > self.first else str(self.first)
 
 
-def slots_text(slots: Iterable[SlotRange], separator: str = ",") -> str:
-    """Return the slots of one device as a list of ranges."""
-    return separator.join(each.text for each in slots)
+def slots_text(slots: Iterable[SlotRange] | None, separator: str = ",") -> str:
+    """Return the slots of one device as a list of ranges; empty where there are none."""
+    return separator.join(each.text for each in slots or ())
 
 
 @record
@@ -65,7 +65,7 @@ class Action:
     planned_start_s: float = NAN  # by the plan over time, on the caller's clock; absent without such a plan
     planned_end_s: float = NAN
     promised_end_s: float = NAN  # by when the job was promised to end, on the caller's clock
-    slots: tuple[SlotRange, ...] = ()  # that hold its grant, of each of its devices
+    slots: tuple[SlotRange, ...] | None = None  # that hold its grant, of each of its devices; absent without grants
 
     @property
     def partners(self) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ class Grant:
     bytes: float = NAN  # whole granules; NaN: no grant, because the job's memory was unknown when it came
     since_s: float = NAN  # on the caller's clock
     planned: bool = False  # whether the job is still to start on these devices
-    slots: tuple[SlotRange, ...] = ()  # that hold it, of each of its devices; none before it has numbers
+    slots: tuple[SlotRange, ...] | None = None  # that hold it, of each of its devices; absent before it has numbers
 
 
 @record

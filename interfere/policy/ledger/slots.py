@@ -47,7 +47,7 @@ class SlotAccount:
         kept = [self._keep(grant, needed) for grant, needed in fitting]
         # 3. New slots for the rest.
         return [
-            replace(grant, slots=self._added(needed, spans))
+            replace(grant, slots=self._added(needed, spans) or None)
             for (grant, needed), spans in zip(fitting, kept, strict=True)
         ]
 
@@ -96,10 +96,10 @@ class SlotAccount:
         return spans
 
 
-def _by_device(ranges: Iterable[SlotRange]) -> dict[str, list[_Span]]:
+def _by_device(ranges: Iterable[SlotRange] | None) -> dict[str, list[_Span]]:
     """Return the ascending spans of ranges, by device id."""
     spans: dict[str, list[_Span]] = {}
-    for each in ranges:
+    for each in ranges or ():
         spans.setdefault(each.device_id, []).append((each.first, each.last))
     return {device_id: _ascending(of_device) for device_id, of_device in spans.items()}
 

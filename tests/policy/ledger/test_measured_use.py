@@ -267,13 +267,13 @@ def test_over_time_grants_fit_their_devices_and_only_jobs_over_their_grants_end(
         # no slot has two holders, and grants have as many slots as they take
         devices = {slots.device_id: slots for slots in found.ledger.slots}
         spans = sorted(
-            (each.device_id, each.first, each.last) for one in all_grants(found.ledger) for each in one.slots
+            (each.device_id, each.first, each.last) for one in all_grants(found.ledger) for each in one.slots or ()
         )
         assert all(a[0] != b[0] or a[2] < b[1] for a, b in pairwise(spans))
         assert all(0 <= first <= last < devices[name].granules for name, first, last in spans)
         for one in all_grants(found.ledger):
             for name in one.device_ids:
-                count = sum(each.last - each.first + 1 for each in one.slots if each.device_id == name)
+                count = sum(each.last - each.first + 1 for each in one.slots or () if each.device_id == name)
                 assert count == devices[name].needs(one.bytes)
         # a grant is kept for as long as its job runs there, with its slots unless the job was to leave or slots changed
         kept, leaving = running_grants(ledger), {one.action.job_id for one in ledger.promises if one.from_device_id}

@@ -24,17 +24,17 @@ def account(sizes: dict[str, int] = SIZES) -> SlotAccount:
     return SlotAccount(slots={one.device_id: one for one in made})
 
 
-def grant(name: str, gib: float, *places: str, slots: tuple[SlotRange, ...] = ()) -> Grant:
+def grant(name: str, gib: float, *places: str, slots: tuple[SlotRange, ...] | None = None) -> Grant:
     return Grant(job_id=name, workload="w", device_ids=places or ("d",), bytes=gib * GIB, slots=slots)
 
 
-def numbers(slots: tuple[SlotRange, ...], device_id: str = "d") -> list[int]:
+def numbers(slots: tuple[SlotRange, ...] | None, device_id: str = "d") -> list[int]:
     """The slots of a device, one by one."""
-    return [k for each in slots if each.device_id == device_id for k in range(each.first, each.last + 1)]
+    return [k for each in slots or () if each.device_id == device_id for k in range(each.first, each.last + 1)]
 
 
-def text(slots: tuple[SlotRange, ...]) -> str:
-    return " ".join(f"{each.device_id}:{each.text}" for each in slots)
+def text(slots: tuple[SlotRange, ...] | None) -> str:
+    return " ".join(f"{each.device_id}:{each.text}" for each in slots or ())
 
 
 @given(st.integers(0, 1_000_000))
@@ -122,8 +122,8 @@ def test_grants_of_an_older_version_get_numbers_at_the_next_decision() -> None:
     (promise,) = ledger.promises
     bare = replace(
         ledger,
-        grants=tuple(replace(one, slots=()) for one in ledger.grants),
-        promises=(replace(promise, action=replace(promise.action, slots=())),),
+        grants=tuple(replace(one, slots=None) for one in ledger.grants),
+        promises=(replace(promise, action=replace(promise.action, slots=None)),),
     )
     found = decided(snapshot((job("a", 7),), device("d", job("b")), now_s=20.0), bare)
     assert {one.job_id: text(one.slots) for one in all_grants(found.ledger)} == {"a": "d:0-3", "b": "d:4-5"}
@@ -139,7 +139,7 @@ def test_a_start_for_which_too_few_slots_are_free_holds_no_grant() -> None:
     )
     (start,) = decided(seen).plan.actions
     (told,) = with_grants(
-        [replace(start, slots=(), grant_bytes=float("nan"))], context(seen, PREDICTOR, RESOLVE, "x"), full
+        [replace(start, slots=None, grant_bytes=float("nan"))], context(seen, PREDICTOR, RESOLVE, "x"), full
     )
     assert told.reason.endswith("no grant: too few slots are free")
-    assert told.slots == ()
+    assert told.slots is None

@@ -86,6 +86,7 @@ def _with_company(action: Action, company: list[tuple[str, float]]) -> Action:
 
 
 slot_ranges = tuples(st.builds(SlotRange, device_id=names, first=counts, last=counts))
+held_slots = slot_ranges.map(lambda slots: slots or None)
 
 actions_of_pairs = st.builds(
     Action,
@@ -107,7 +108,7 @@ actions_of_pairs = st.builds(
     grant_bytes=optional(1.0),
     rule=optional_rules,
     mode=modes | st.just(""),
-    slots=slot_ranges,
+    slots=held_slots,
 )
 
 actions = st.builds(_with_company, actions_of_pairs, companies)
@@ -122,7 +123,7 @@ grants = st.builds(
     bytes=optional(),
     since_s=optional(),
     planned=st.booleans(),
-    slots=slot_ranges,
+    slots=held_slots,
 )
 
 slots = st.builds(
