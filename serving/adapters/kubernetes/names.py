@@ -17,6 +17,10 @@ REMAINING_S = f"{PREFIX}remaining-seconds"  # expected alone, from its start; wi
 CHECKPOINT_S = f"{PREFIX}checkpoint-seconds"  # what it loses where it is stopped
 DEVICE_CLASS = f"{PREFIX}device-class"  # of the pod's claim, in place of the adapter's setting
 
+# What administrators write on nodes, in place of the adapter's settings.
+RATIO = f"{PREFIX}oversubscription-ratio"
+HOST_RESERVE_GIB = f"{PREFIX}host-reserve-gib"
+
 # What the adapter writes on pods.
 TEMPLATE = f"{PREFIX}claim-template"  # the ResourceClaimTemplate that the pod's late claim is made from
 STATE = f"{PREFIX}state"  # one of `records.PodState`

@@ -19,6 +19,7 @@ from interfere.serving.adapters.kubernetes.constraints import (
 from interfere.serving.adapters.kubernetes.objects.gpus import consumed
 from interfere.serving.adapters.kubernetes.objects.selectors import selects
 from interfere.serving.adapters.kubernetes.objects.values import number
+from interfere.serving.adapters.kubernetes.oversubscription import oversubscribed, without_reserves
 from interfere.serving.adapters.kubernetes.records import (
     Claim,
     ClusterState,
@@ -112,7 +113,8 @@ def build(
         if gpu.source is GpuSource.DRA or gpu.node in nameable  # a nodeSelector names the node by its label
     ]
     # 3. Nodes of each pod as pools of devices.
-    free = free_resources(state.nodes, ((view.node_of(pod), pod.constraints) for pod in view.present_pods))
+    nodes = without_reserves(state.nodes, state.gpus, settings)
+    free = free_resources(nodes, ((view.node_of(pod), pod.constraints) for pod in view.present_pods))
     pool_of, allowed = pools(
         (_kind(pod) for pod, _ in possible),
         state.nodes,
@@ -128,9 +130,8 @@ def build(
     if settings.grants_memory:
         offered = {gpu.id for gpu, _ in devices}
         devices += [each for each in held_gpus(view) if each[0].id not in offered]
-    records = tuple(
-        device_record(gpu, residents, pool_of.get(gpu.id, "none"), granule_bytes) for gpu, residents in devices
-    )
+    plain = (device_record(gpu, residents, pool_of.get(gpu.id, "none"), granule_bytes) for gpu, residents in devices)
+    records = oversubscribed(plain, state.gpus, state.nodes, settings)
     decided = set(positions_decided([job for _, job in able], records, settings))
     candidates = [pair for k, pair in enumerate(able) if k in decided]
     behind = [pair for k, pair in enumerate(able) if k not in decided]

@@ -110,6 +110,8 @@ class Node:
     cpu: float = NAN  # allocatable cores
     memory_bytes: float = NAN  # allocatable host memory
     pods: float = NAN  # allocatable number of pods
+    oversubscription_ratio: float = NAN  # of its GPU, by its annotation
+    host_reserve_bytes: float = NAN  # that may back it, by its annotation
 
     @property
     def hostname(self) -> str:

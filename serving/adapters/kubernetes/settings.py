@@ -21,6 +21,8 @@ from interfere.serving.adapters.kubernetes.names import is_label, is_subdomain
 from interfere.serving.adapters.settings import AdapterSettings
 from interfere.sharing_modes import SharingMode, set_sharing_mode
 
+MAX_RATIO = 1000.0  # that a request may state
+
 
 class Mode(StrEnum):
     """The actions that the adapter is allowed in the cluster."""
@@ -43,6 +45,12 @@ class KubernetesSettings(AdapterSettings):
     device_class: str = "gpu.nvidia.com"  # of the claims that the adapter creates
     evicts: bool = False  # pods that say what a stop costs them may be evicted for others of higher priority
     granule_gib: float = NAN  # unit of memory grants: a pod that holds more is evicted; absent: nothing is granted
+    oversubscription_ratio: float = (
+        1.0  # of the only GPU of a node of the device plugin; a node's annotation goes first
+    )
+    host_reserve_gib: float = (
+        NAN  # of each such node, to back what that grants beyond its memory; absent: what it needs
+    )
     request_name: str = "gpu"  # of the device request in such a claim
     window_s: float = 120.0
     timeout_s: float = 10.0
@@ -55,7 +63,13 @@ class KubernetesSettings(AdapterSettings):
     prometheus_token_file: Path | None = None  # holds a bearer token
     metrics_port: int = 0  # 0: none
 
-    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = (*AdapterSettings.MAY_BE_ZERO, "metrics_port", "seats", "granule_gib")
+    MAY_BE_ZERO: ClassVar[tuple[str, ...]] = (
+        *AdapterSettings.MAY_BE_ZERO,
+        "metrics_port",
+        "seats",
+        "granule_gib",
+        "host_reserve_gib",
+    )
 
     @property
     def grants_memory(self) -> bool:
@@ -71,6 +85,14 @@ class KubernetesSettings(AdapterSettings):
         bad = list(set_sharing_mode(self, "sharing_mode"))
         if self.granule_gib <= 0:
             bad.append(refused(self, "granule_gib", "must be positive", "leave it out where nothing is granted"))
+        if not 1 <= self.oversubscription_ratio <= MAX_RATIO:
+            what = f"must be from 1 to {MAX_RATIO:g}"
+            bad.append(refused(self, "oversubscription_ratio", what, "leave it out where no more memory is granted"))
+        if self.oversubscription_ratio > 1 and not self.grants_memory:
+            what = "needs granule_gib: what exceeds the memory is bounded by grants alone"
+            bad.append(refused(self, "oversubscription_ratio", what, "add granule_gib = 1"))
+        if self.host_reserve_gib < 0:
+            bad.append(refused(self, "host_reserve_gib", "must not be negative", "leave it out for what is needed"))
         if not 1 <= self.seats <= MAX_SEATS:
             bad.append(refused(self, "seats", f"must be a whole number from 1 to {MAX_SEATS}", "leave it out for two"))
         for name, holds in (("device_class", is_subdomain), ("request_name", is_label), ("namespace", is_label)):

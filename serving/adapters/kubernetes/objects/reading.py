@@ -33,7 +33,8 @@ from interfere.serving.adapters.kubernetes.records import (
     Pod,
     SelectorTerms,
 )
-from interfere.serving.adapters.kubernetes.settings import KubernetesSettings
+from interfere.serving.adapters.kubernetes.settings import MAX_RATIO, KubernetesSettings
+from interfere.serving.adapters.settings import GIB
 from interfere.serving.http_server import plain_address
 
 _HAMI_NOTES = (names.HAMI_USE, names.HAMI_ALLOCATED)
@@ -187,7 +188,15 @@ def read_node(row: JsonObject) -> Node:
         cpu=quantity(allocatable.get("cpu")),
         memory_bytes=quantity(allocatable.get("memory")),
         pods=quantity(allocatable.get("pods")),
+        oversubscription_ratio=_ratio(map_at(metadata, "annotations").get(names.RATIO)),
+        host_reserve_bytes=quantity(map_at(metadata, "annotations").get(names.HOST_RESERVE_GIB)) * GIB,
     )
+
+
+def _ratio(annotation: object) -> float:
+    """Return the oversubscription ratio that an annotation states; NaN for none that a request may state."""
+    ratio = quantity(annotation)
+    return ratio if 1 <= ratio <= MAX_RATIO else NAN
 
 
 def read_claim(row: JsonObject) -> Claim:
