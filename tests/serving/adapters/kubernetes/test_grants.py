@@ -68,8 +68,9 @@ def test_a_pod_above_its_grant_is_warned_and_evicted(
 
     decide()
     scheduler.once()
-    slots = {row["metadata"]["annotations"][names.SLOTS] for row in pods_by_name(api_server).values()}
-    assert slots == {"0-1", "2-3"}
+    notes = [row["metadata"]["annotations"] for row in pods_by_name(api_server).values()]
+    assert {each[names.SLOTS] for each in notes} <= {"0-1", "2-3"}
+    assert len({(each[names.DEVICE], each[names.SLOTS]) for each in notes}) == 2  # no slot twice
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time()))
     running = {"containerStatuses": [{"restartCount": 0, "state": {"running": {"startedAt": stamp}}}]}
     rows = pods_by_name(api_server)
