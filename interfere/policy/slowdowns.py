@@ -49,7 +49,7 @@ class GroupSlowdowns:
 
     def __init__(self, jobs: JobsOnClass, pending: int, context: PlanningContext) -> None:
         """`pending`: how many of the jobs are pending."""
-        self.jobs, self._context, self._k = jobs, context, pending
+        self.jobs, self.context, self.pending = jobs, context, pending
         places = [_distinct(jobs.profiles[:pending]), _distinct(jobs.profiles[pending:])]
         self._profiles = [profiles for profiles, _ in places]
         self._profile_of = np.array([place for _, of_side in places for place in of_side], dtype=np.int64)
@@ -61,8 +61,8 @@ class GroupSlowdowns:
     def unknown_domain(self) -> str:
         """Why the model cannot predict for this device type and sharing mode; empty where it can."""
         device_class = self.jobs.device_class
-        extrapolate = self._context.limits.allow_extrapolation
-        return "" if extrapolate else self._context.predictor.knows(device_class.type, device_class.mode)
+        extrapolate = self.context.limits.allow_extrapolation
+        return "" if extrapolate else self.context.predictor.knows(device_class.type, device_class.mode)
 
     def of_pair(self, member: Ints, other: Ints, level: float = MEDIAN) -> Floats:
         """float64[...]: a quantile of the slowdown of each member beside another; NaN where nothing is predicted."""
@@ -78,7 +78,10 @@ class GroupSlowdowns:
 
     def _looked_up(self, kind: str, level: float, member: Ints, other: Ints) -> Floats:
         """The values of a table of profiles for each member beside each other."""
-        sides = (int(member.size > 0 and member.flat[0] >= self._k), int(other.size > 0 and other.flat[0] >= self._k))
+        sides = (
+            int(member.size > 0 and member.flat[0] >= self.pending),
+            int(other.size > 0 and other.flat[0] >= self.pending),
+        )
         key = (kind, level, *sides)
         if key not in self._tables:
             self._tables[key] = self._table(kind, level, *sides)
@@ -96,7 +99,7 @@ class GroupSlowdowns:
             return table
         swapped = side > other_side
         if kind == "fit":
-            if answer.feasibility is not None and not math.isnan(self._context.limits.memory.misfit_risk):
+            if answer.feasibility is not None and not math.isnan(self.context.limits.memory.misfit_risk):
                 fit = answer.feasibility if side != other_side else np.minimum(answer.feasibility, answer.feasibility.T)
                 table[:-1, :-1] = fit.T if swapped else fit
             return table
@@ -110,7 +113,7 @@ class GroupSlowdowns:
 
     def _answer(self, level: float, side: int, other_side: int) -> MatrixPrediction | None:
         """The prediction of each profile of one side beside each of the other; None where the model says nothing."""
-        context, victims, neighbours = self._context, self._profiles[side], self._profiles[other_side]
+        context, victims, neighbours = self.context, self._profiles[side], self._profiles[other_side]
         may_predict = not self.unknown_domain and ActionKind.START_SHARED in context.limits.allowed
         if not victims or not neighbours or not may_predict:
             return None
@@ -129,10 +132,10 @@ class GroupSlowdowns:
     @cached_property
     def latencies(self) -> "GroupSlowdowns | None":
         """The slowdowns of the p99 of the same jobs' latencies; None where no model predicts them."""
-        context, predictor = self._context, self._context.latency_predictor
+        context, predictor = self.context, self.context.latency_predictor
         if predictor is None:
             return None
-        return GroupSlowdowns(self.jobs, self._k, replace(context, predictor=predictor, _predictions={}))
+        return GroupSlowdowns(self.jobs, self.pending, replace(context, predictor=predictor, _predictions={}))
 
     def latency_upper_s(self, group: Group, upper: Sequence[Floats]) -> list[tuple[Floats, Bools]]:
         """For each member the quantile 1 - risk of the latency of a request beside all others, float64[...] in seconds,
@@ -142,7 +145,7 @@ class GroupSlowdowns:
         down by the product of what each does: nobody measured more. Else it is a mean: `upper`, the same quantile of
         the slowdown of a step, times the time of a step.
         """
-        level = 1 - self._context.limits.slowdown.risk
+        level = 1 - self.context.limits.slowdown.risk
         step_s, p99_s = (
             np.array([np.nan if profile is None else getattr(profile, name) for profile in self.jobs.profiles])
             for name in ("step_time_s", "latency_p99_s")
@@ -179,7 +182,7 @@ class GroupSlowdowns:
 
     def upper(self, group: Group, slowdown: Sequence[Floats]) -> list[Floats]:
         """float64[...] each: the quantile 1 - risk of each slowdown; a group of two has the quantile of its pair."""
-        level = 1 - self._context.limits.slowdown.risk
+        level = 1 - self.context.limits.slowdown.risk
         if len(group) == 2:
             return self._sums(group, lambda member, other: self.of_pair(member, other, level))
         distances = self._log_distances(group, level, NormalDist().inv_cdf(level) / QUANTILE_95_Z)
@@ -273,14 +276,14 @@ class GroupSlowdowns:
 
     @cached_property
     def _composition(self) -> GroupComposition:
-        return composition_of(self._context.predictor, self.jobs.device_class.type, self.jobs.device_class.mode)
+        return composition_of(self.context.predictor, self.jobs.device_class.type, self.jobs.device_class.mode)
 
     @cached_property
     def _in_shares(self) -> Floats | None:
         """float64[n, 1 + MAX_COPIES]: slowdown of each job in a share of the device, by its copies; None if unknown."""
         if not smaller_slices(self.jobs.device_class.type):
             return None
-        jobs, context = self.jobs, self._context
+        jobs, context = self.jobs, self.context
         slowdowns = [
             np.full(1 + MAX_COPIES, np.nan)
             if profile is None

@@ -54,7 +54,7 @@ class RuleKind(StrEnum):
     NO_ALLOWED_ACTION = "no_allowed_action"  # nothing that the limits allow fits the job
     # --- grounds on which an action was chosen ------------------------------------------------------------------------
     DEVICE_FREE = "device_free"  # it starts alone
-    LEAST_COST = "least_cost"  # the plan with it costs least: slowdown, partner_slowdown, partner_workload
+    LEAST_COST = "least_cost"  # the plan with it does: slowdown, partner_slowdown, partner_workload, paging_slowdown
     PROBE = "probe"  # the run beside partner_id teaches most: taught_share; slowdown, partner_slowdown extrapolated
     PROMISED = "promised"  # by decision_id; said again until the promise is kept, released or expired
     MIGRATION_GAIN = "migration_gain"  # residents move: saved_s, paid_s; partner_id starts where one leaves
@@ -137,6 +137,7 @@ class Rule:
     max_devices: int | None = None
     kept_devices: int | None = None  # empty devices that are promised to others
     refused_pairs: int | None = None  # that the rule forbids, where it stands for all pairs of a waiting job
+    paging_slowdown: float = NAN  # factor for paging in the cost of the group; absent where none counts
     taught_share: float = NAN  # of what is not known of the job's pairs, that a run beside the partner would teach
     saved_s: float = NAN  # weighted seconds that an action saves
     paid_s: float = NAN  # weighted seconds of checkpoints that it costs

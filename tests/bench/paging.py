@@ -7,8 +7,10 @@ drops at the limit and reads again. At oversubscription ratio ρ each of two job
 and reads all of it again and again, in blocks in random order, as passes over the parameters of a model would. What the
 interpreters hold beside their maps is measured first, and added to the limit.
 
-price(ρ) = (seconds a byte at ρ) / (seconds a byte at ρ = `RESIDENT`), the median over rounds and both jobs. Two jobs
-run at both, so what they take from each other otherwise is in both. "read again" is the share of the bytes that was
+price(ρ) = (seconds a byte at ρ) / (seconds a byte at ρ = `RESIDENT`), the median over rounds and both jobs. Seconds in
+which a job was ready and waited for a core (/proc/self/schedstat) do not count, so that other work on the machine is
+left out; seconds in which it waits for pages do. Two jobs run at both ratios, so what they take from each other
+otherwise is in both. "read again" is the share of the bytes that was
 read from disk, with what the kernel reads around a fault, by the group's `total_pgpgin`.
 """
 
@@ -32,15 +34,20 @@ WINDOW_S = 4.0
 
 
 def read_for(blocks: np.ndarray, rng: np.random.Generator, seconds: float) -> tuple[float, int]:
-    """Read blocks for some seconds, each once before any again; the seconds that it took, and the bytes."""
-    start_s, count = time.monotonic(), 0
+    """Read blocks for some seconds, each once before any again; the seconds without waits for a core, and the bytes."""
+    start_s, waited_s, count = time.monotonic(), core_wait_s(), 0
     while time.monotonic() - start_s < seconds:
         for k in rng.permutation(len(blocks)):
             blocks[k].sum(dtype=np.int64)
             count += 1
             if time.monotonic() - start_s >= seconds:
                 break
-    return time.monotonic() - start_s, count * BLOCK_BYTES
+    return time.monotonic() - start_s - (core_wait_s() - waited_s), count * BLOCK_BYTES
+
+
+def core_wait_s() -> float:
+    """Return the seconds for which this process was ready to run and waited for a core."""
+    return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
 
 
 def job(file: Path, seconds: float) -> None:

@@ -13,6 +13,7 @@ from interfere.policy.answer.starts import MAX_REFUSALS, start_alone, start_shar
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.candidates import Candidates
 from interfere.policy.costs.group_costs import PairCosts
+from interfere.policy.costs.paging import paging_of
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.group_rules import RuleGroup
 from interfere.policy.rules.memory import solo_memory_rule
@@ -101,6 +102,7 @@ class AnswerBuilder:
             [slowdowns[k] for k in others],
             cost=float(decision.total_cost.cost[group.column]),
             interval=interval,
+            paging=paging_of(members, group.devices[0], self._context),
             mode=pair[0].mode(*pair[1:]) if pair is not None and pair[0].modes else "",
         )
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from interfere.policy.context import PlanningContext
+from interfere.policy.costs.paging import paging_of
 from interfere.policy.rules.group_rules import unprofiled_rule
 from interfere.policy.rules.jobs_on_class import latency_rule
 from interfere.policy.rules.text import render
@@ -78,12 +79,14 @@ def start_beside(
     only the added cost counts.
     """
     slowdown, partner_slowdown = slowdowns
-    device_type = devices[0].type
-    cost = job_objective_cost(job, slowdown, device_type, context)
-    cost += job_objective_cost(partner, partner_slowdown, device_type, context)
+    device_type, paging = devices[0].type, paging_of([job, partner], devices[0], context)
+    cost = job_objective_cost(job, slowdown * paging, device_type, context)
+    cost += job_objective_cost(partner, partner_slowdown * paging, device_type, context)
     if partner.id in context.residents:
         cost -= job_objective_cost(partner, 1.0, device_type, context)
-    return start_shared(job, devices, [partner], slowdown, [partner_slowdown], cost=cost, interval=interval)
+    return start_shared(
+        job, devices, [partner], slowdown, [partner_slowdown], cost=cost, interval=interval, paging=paging
+    )
 
 
 def start_shared(
@@ -96,8 +99,9 @@ def start_shared(
     cost: float,
     interval: tuple[float, float],
     mode: OptionalSharingMode = "",
+    paging: float = 1.0,
 ) -> Action:
-    """Return the action that starts a job beside partners, a resident first; `cost`: of the group."""
+    """Return the action that starts a job beside partners, a resident first; `cost`: of the group, with `paging`."""
     partner, several = partners[0], len(partners) > 1
     rule = Rule(
         kind=RuleKind.LEAST_COST,
@@ -106,6 +110,7 @@ def start_shared(
         partner_workload=partner.workload,
         slowdown=slowdown,
         partner_slowdown=partner_slowdowns[0],
+        paging_slowdown=paging if paging > 1 else NAN,
     )
     return Action(
         kind=ActionKind.START_SHARED,
@@ -232,10 +237,13 @@ def plan_of_starts(starts: Sequence[Action], context: PlanningContext) -> Plan:
     """Return starts that are decided elsewhere as an optimal plan: any plan that keeps them pays their cost."""
     max_cost = -math.inf
     for action in starts:
+        paging = action.rule.paging_slowdown if action.rule is not None and action.rule.paging_slowdown > 1 else 1.0
         for job_id, slowdown in ((action.job_id, action.slowdown), *action.slowdown_of_partners.items()):
             if job_id in context.jobs and action.device_id in context.devices:
                 device_type = context.devices[action.device_id].type
-                max_cost = max(max_cost, job_objective_cost(context.jobs[job_id], slowdown, device_type, context))
+                max_cost = max(
+                    max_cost, job_objective_cost(context.jobs[job_id], slowdown * paging, device_type, context)
+                )
     cost = sum(group_costs(starts).values(), 0.0)
     value = max_cost if context.objective.is_min_max else cost
     return replace(

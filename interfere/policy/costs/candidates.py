@@ -35,6 +35,7 @@ from interfere.policy.context import PlanningContext
 from interfere.policy.costs.group_costs import PairCosts
 from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.objectives import Objective, objective_of
+from interfere.policy.costs.paging import paging_of
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.custom import SharingRule, fields_read
 from interfere.policy.rules.runtime import remaining_quantile_s, start_weights
@@ -356,11 +357,14 @@ def resident_floor(context: PlanningContext) -> float:
     residents = all_residents(context)
     slowdown_of = slowdowns_among_residents(residents, context) if has_groups(context.snapshot) else {}
     jobs_on: dict[str, list[Job]] = {}
+    paged: dict[str, float] = {}
     for device, job in residents:
         jobs_on.setdefault(device.type, []).append(job)
+        if job.id in slowdown_of:
+            paged[job.id] = slowdown_of[job.id] * paging_of(device.residents, device, context)
     floor = -np.inf
     for device_type, jobs in jobs_on.items():
-        slowdowns = np.nan_to_num([slowdown_of.get(job.id, 1.0) for job in jobs], nan=1.0)
+        slowdowns = np.nan_to_num([paged.get(job.id, 1.0) for job in jobs], nan=1.0)
         times = context.relative_times_on(device_type, jobs) * slowdowns
         costs = context.objective.constant(jobs) + context.objective.rate(jobs) * times
         floor = max(floor, float(costs.max(initial=-np.inf)))

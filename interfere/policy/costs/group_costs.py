@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from interfere.policy.context import PlanningContext
 from interfere.policy.costs.objectives import weights
+from interfere.policy.costs.paging import PagedSlowdowns, with_paging
 from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.group_rules import Bools, Floats, Group, GroupRules
 from interfere.policy.rules.jobs_on_class import JobsOnClass
@@ -32,6 +33,7 @@ class GroupCosts:
     them."""
 
     slowdown: Sequence[Floats]  # float64[...] each: the median of each of the m + r members, residents last
+    paged: Sequence[Floats]  # float64[...] each: the same with the price of paging, by which costs are counted
     cost: Sequence[Floats]  # float64[...] each: of each pending job, and what each resident costs more than before
     shared: Floats  # of groups as a whole beside their members: of devices, or of a soft cap; broadcasts to [...]
     largest: Floats  # float64[...]: the largest cost of a member without misses, residents as a whole
@@ -43,6 +45,7 @@ class GroupCosts:
         shape = self.largest.shape
         return GroupCosts(
             slowdown=[np.broadcast_to(each, shape)[index] for each in self.slowdown],
+            paged=[np.broadcast_to(each, shape)[index] for each in self.paged],
             cost=[np.broadcast_to(each, shape)[index] for each in self.cost],
             shared=np.broadcast_to(self.shared, shape)[index],
             largest=self.largest[index],
@@ -94,6 +97,7 @@ def under_best_modes(tables: Sequence[PairCosts]) -> PairCosts:
     return replace(
         first,
         slowdown=[chosen([table.slowdown[side] for table in tables]) for side in (0, 1)],
+        paged=[chosen([table.paged[side] for table in tables]) for side in (0, 1)],
         cost=[chosen([table.cost[side] for table in tables]) for side in (0, 1)],
         shared=chosen([table.shared for table in tables]),
         largest=chosen([table.largest for table in tables]),
@@ -109,13 +113,14 @@ class GroupCostModel:
     """Costs of groups of jobs on one device class; the first members are pending, the last ones run already."""
 
     def __init__(self, slowdowns: GroupSlowdowns, context: PlanningContext) -> None:
-        self._slowdowns, self._context, self._jobs = slowdowns, context, slowdowns.jobs
+        self._slowdowns, self._context, self._jobs = PagedSlowdowns.of(slowdowns), context, slowdowns.jobs
 
     def evaluate(self, group: Group, slowdown: Sequence[Floats], newcomers: int) -> GroupCosts:
         """Return the costs of groups at these slowdowns of their members, of which the first `newcomers` start now.
 
-        Allowed are all of which a cost is known.
+        The price of paging is added to the slowdowns. Allowed are all of which a cost is known.
         """
+        predicted, slowdown = slowdown, with_paging(self._slowdowns, group, slowdown)
         costs = self._of_members(group, slowdown)
         costs[:newcomers] = [
             cost + (self.rate * self.losses)[member] for cost, member in zip(costs, group[:newcomers], strict=False)
@@ -136,7 +141,12 @@ class GroupCostModel:
             shared = shared - self._occupancy(residents)
         added = [cost + miss for cost, miss in zip(costs, misses, strict=True)]
         return GroupCosts(
-            slowdown=slowdown, cost=added, shared=np.asarray(shared), largest=largest, allowed=~np.isnan(largest)
+            slowdown=predicted,
+            paged=slowdown,
+            cost=added,
+            shared=np.asarray(shared),
+            largest=largest,
+            allowed=~np.isnan(largest),
         )
 
     def _of_members(self, group: Group, slowdown: Sequence[Floats]) -> list[Floats]:

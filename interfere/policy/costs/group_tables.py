@@ -142,6 +142,7 @@ class GroupTable:
         total[forbidden] = np.inf
         return PairCosts(
             slowdown=costs.slowdown,
+            paged=costs.paged,
             cost=costs.cost,
             shared=costs.shared,
             largest=costs.largest,

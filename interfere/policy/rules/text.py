@@ -251,7 +251,8 @@ def _infeasible_deadline(rule: Rule) -> str:
 
 def _least_cost(rule: Rule) -> str:
     partner = f"{rule.partner_slowdown:.2f} × for {rule.partner_id} ({rule.partner_workload})"
-    return f"least cost in all: {rule.slowdown:.2f} × here, {partner}"
+    paging = f"; counted as {rule.paging_slowdown:.3g} times as slow for paging" if rule.paging_slowdown > 1 else ""
+    return f"least cost in all: {rule.slowdown:.2f} × here, {partner}{paging}"
 
 
 def _migration_gain(rule: Rule) -> str:

@@ -310,8 +310,8 @@ def _without_unkept_deadlines(
 
 
 def _slowdowns(table: PairCosts) -> tuple[Floats, Floats]:
-    """Return the predicted slowdowns of row and column jobs; NaN where a rule forbids the pair."""
-    rows, columns = (np.where(table.allowed, np.maximum(1.0, slowdown), np.nan) for slowdown in table.slowdown)
+    """Return the slowdowns of row and column jobs, paging included; NaN where a rule forbids the pair."""
+    rows, columns = (np.where(table.allowed, np.maximum(1.0, slowdown), np.nan) for slowdown in table.paged)
     return rows, columns
 
 

@@ -273,7 +273,12 @@ def _alone(solo_cost: Floats) -> GroupCosts:
     """The costs of jobs alone on an empty device."""
     allowed = np.ones(len(solo_cost), dtype=bool)
     return GroupCosts(
-        slowdown=[np.ones(len(solo_cost))], cost=[solo_cost], shared=np.zeros(()), largest=solo_cost, allowed=allowed
+        slowdown=[np.ones(len(solo_cost))],
+        paged=[np.ones(len(solo_cost))],
+        cost=[solo_cost],
+        shared=np.zeros(()),
+        largest=solo_cost,
+        allowed=allowed,
     )
 
 

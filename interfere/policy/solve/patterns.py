@@ -220,7 +220,7 @@ NO_PRIORITY = -(2**63)  # of no job: what groups cost at the level of waiting
 def patterns_of(parts: Sequence[GroupColumns], kinds: Sequence[JobKinds], demand: Ints) -> Patterns:
     """All patterns. `kinds`: of each size of jobs; `demand` int64[k]: jobs of each class."""
     width, sizes = max((part.members.shape[1] for part in parts), default=1), [len(part.members) for part in parts]
-    excess = [np.column_stack(part.costs.slowdown[: part.members.shape[1]]) - 1.0 for part in parts]
+    excess = [np.column_stack(part.costs.paged[: part.members.shape[1]]) - 1.0 for part in parts]
     domain, host, takes = (
         np.repeat(np.array([getattr(part, name) for part in parts], dtype=np.int64), sizes)
         for name in ("domain", "host", "takes")

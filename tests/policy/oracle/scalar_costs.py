@@ -5,12 +5,14 @@ neither arrays nor any code of the planner.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
 
 import numpy as np
 
+from interfere.policy.costs.paging import MEASURED
 from interfere.policy.device_class import DeviceClass
 from interfere.records import ActionKind, Job, ObjectiveKind
 from tests.policy.oracle.random_clusters import PairOnType, RandomCluster
@@ -85,7 +87,7 @@ class ScalarCosts:
 
     def _occupied_s(self, job: Job, other: Job, where: DeviceClass) -> float:
         """Until both have ended: together until one does, then the other alone."""
-        ahead, back = self.slowdown(job, other, where), self.slowdown(other, job, where)
+        ahead, back = self.paged(job, other, where), self.paged(other, job, where)
         job_s, other_s = self.runtime_s(job, where), self.runtime_s(other, where)
         if job_s * ahead <= other_s * back:
             return job_s * ahead + (other_s - job_s * ahead / back)
@@ -150,6 +152,27 @@ class ScalarCosts:
         """Predicted median."""
         return self.drawn.slowdowns[where.type][job.workload, other.workload]
 
+    def paging(self, jobs: Sequence[Job], where: DeviceClass) -> float:
+        """The price of paging of jobs on one device: linear between what was measured, and on along the last line."""
+        memory = where.memory
+        if len(jobs) < 2 or memory.oversubscription_ratio <= 1 or memory.memory_bytes <= 0:
+            return 1.0
+        touched = 0.0
+        for job in jobs:
+            rules = PairOnType(self.drawn, where, job, job, running=False)
+            known = rules._profile(job)
+            sizes = [job.memory_working_set_bytes, known.memory_working_set_bytes if known else math.nan]
+            sizes += [rules._needed_bytes(job), 0.0]
+            touched += next(size for size in sizes if not math.isnan(size))
+        share = max(0.0, 1 - memory.memory_bytes / touched) if touched else 0.0
+        k = max(k for k, (from_share, _) in enumerate(MEASURED[:-1]) if from_share <= share)
+        (low, price), (high, next_price) = MEASURED[k : k + 2]
+        return price + (share - low) / (high - low) * (next_price - price)
+
+    def paged(self, job: Job, other: Job, where: DeviceClass) -> float:
+        """The predicted median, times the price of paging: what costs count."""
+        return self.slowdown(job, other, where) * self.paging([job, other], where)
+
     def runtime_s(self, job: Job, where: DeviceClass) -> float:
         """Median seconds that remain alone there."""
         return job.remaining_s * self._tau(job, where)
@@ -194,18 +217,16 @@ class ScalarCosts:
 
     def _shared_cost(self, job: Job, other: Job, where: DeviceClass) -> float:
         running = any(job.id == resident.id for device in self.drawn.snapshot.devices for resident in device.residents)
-        cost = self._cost(job, where, self.slowdown(job, other, where), running=running)
+        cost = self._cost(job, where, self.paged(job, other, where), running=running)
         if self.counts_ends:
-            cost += self._end_beside_s(job, other, where) - self.runtime_s(job, where) * self.slowdown(
-                job, other, where
-            )
+            cost += self._end_beside_s(job, other, where) - self.runtime_s(job, where) * self.paged(job, other, where)
         price = self._miss_price(job)
         return cost + price * self._shared_miss(job, other, where) if price else cost
 
     def _end_beside_s(self, job: Job, other: Job, where: DeviceClass) -> float:
         """When the job ends that starts with another, which leaves the device to it or is left by it."""
         own_s, other_s = (self.runtime_s(one, where) for one in (job, other))
-        slowdown, other_slowdown = self.slowdown(job, other, where), self.slowdown(other, job, where)
+        slowdown, other_slowdown = self.paged(job, other, where), self.paged(other, job, where)
         if own_s * slowdown <= other_s * other_slowdown:
             return own_s * slowdown
         left_s = own_s - other_s * other_slowdown / slowdown
@@ -221,7 +242,7 @@ class ScalarCosts:
         """P(slowdown > cap), linear in log s between the levels; certain beyond the first and the last."""
         median = self.slowdown(job, other, where)
         quantiles = [math.log(np.float32(median * SPREAD ** ((level - 0.5) / 0.45))) for level in LEVELS]
-        at = math.log(max(cap, np.finfo(np.float64).tiny))
+        at = math.log(max(cap, np.finfo(np.float64).tiny) / self.paging([job, other], where))
         if at >= quantiles[-1]:
             return 0.0
         if at < quantiles[0]:
@@ -247,7 +268,7 @@ class ScalarCosts:
         if math.isnan(job.deadline_s):
             return 0.0
         left_s, cases_s = job.deadline_s - NOW_S, self._cases_s(job, where)
-        other_s = self.runtime_s(other, where) * self.slowdown(other, job, where)
+        other_s = self.runtime_s(other, where) * self.paged(other, job, where)
         limits = []
         for case_s in cases_s:
             spare_s = left_s - case_s

@@ -99,13 +99,15 @@ class GroupCosts:
         if len(everybody) > 2 and least > 0 and not self._exceeds(done, least):
             return None
         parts, largest = [], -math.inf
+        paging, paging_before = self.costs.paging(everybody, where), self.costs.paging(residents, where)
         for job in jobs:
-            cost = self.costs._cost(job, where, slowdown[job.id])
+            cost = self.costs._cost(job, where, slowdown[job.id] * paging)
             parts.append((job.priority, cost))
             largest = max(largest, cost)
         for job in residents:
-            cost = self.costs._cost(job, where, slowdown[job.id], running=True)
-            before = self.costs._cost(job, where, self.slowdown(job, residents, where), running=True)
+            cost = self.costs._cost(job, where, slowdown[job.id] * paging, running=True)
+            alone = self.slowdown(job, residents, where) * paging_before
+            before = self.costs._cost(job, where, alone, running=True)
             parts.append((job.priority, cost - before))
             largest = max(largest, cost)
         return GroupCost(parts=tuple(parts), largest=largest)
@@ -249,5 +251,6 @@ class GroupOracle(Oracle):
                 known = [one for one in device.residents if (one.workload, where.type) in self.drawn.profiles]
                 slowdown = self.group_costs.slowdown(job, known, where) if job in known else 1.0
                 slowdown = 1.0 if math.isnan(slowdown) else slowdown
+                slowdown *= self.costs.paging(device.residents, where) if job in known else 1.0
                 floor = max(floor, self.costs._cost(job, where, slowdown, running=True))
         return floor
