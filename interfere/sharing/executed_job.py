@@ -204,13 +204,18 @@ def measure_rounds(workload: Workload, rounds: int) -> tuple[Timeline, ...]:
 
     Raises UnfitError for a workload without PyTorch operators.
     """
+    return _measure(workload, rounds)[1]
+
+
+def _measure(workload: Workload, rounds: int) -> tuple[float, tuple[Timeline, ...]]:
+    """Return how long the host takes up to its first launch, and the operators of each step."""
     from interfere.sharing.operator_interception import operators_on_one_core
 
     with operators_on_one_core(), ExecutedJob(workload, rounds=rounds) as job:
-        job.begin()
+        first_launch_s = job.begin()
         while not job.execute().is_last:
             pass
-        return tuple(Timeline(name=job.name, kernels=tuple(kernels)) for kernels in job.executed_rounds)
+        return first_launch_s, tuple(Timeline(name=job.name, kernels=tuple(each)) for each in job.executed_rounds)
 
 
 def find_segment_starts(
@@ -255,6 +260,7 @@ class MeasuredJob:
     workload: Workload
     segment_starts: frozenset[LaunchKey]
     rounds: tuple[Timeline, ...]
+    first_launch_s: float  # after the start: a job that waits at the begin of its steps launches late
 
     @property
     def all_rounds(self) -> Timeline:
@@ -274,6 +280,7 @@ class MeasuredJob:
             timeline=self.all_rounds,
             predicted=tuple(prediction for measured in self.rounds for prediction in table.predict_round(measured)),
             priority=priority,
+            start_s=self.first_launch_s,
             rounds=None if endless else 1,
             host_waits=True,
         )
@@ -281,10 +288,11 @@ class MeasuredJob:
 
 def measure_job(workload: Workload, rounds: int) -> MeasuredJob:
     """Run a workload alone for `rounds` steps, and cut its steps into segments."""
-    measured = measure_rounds(workload, rounds)
+    first_launch_s, measured = _measure(workload, rounds)
     starts = find_segment_starts(measured)
     return MeasuredJob(
         workload=workload,
         segment_starts=starts,
         rounds=tuple(in_segments(operators, starts) for operators in measured),
+        first_launch_s=first_launch_s,
     )

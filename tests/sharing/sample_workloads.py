@@ -7,16 +7,19 @@ from interfere.profiling.workloads import Pause, Step, Workload
 PAUSE_S = 0.0005
 
 
-def waiting() -> Workload:
-    """Two products of matrices of different sizes, then half a millisecond of waiting."""
+def waiting(*, waits_first: bool = False) -> Workload:
+    """Two products of matrices of different sizes, and after or before them half a millisecond of waiting."""
 
     def build() -> Step:
         small, large = torch.ones(8, 8), torch.ones(16, 16)
 
         def step(pause: Pause) -> None:
+            if waits_first:
+                pause(PAUSE_S)
             small @ small
             large @ large
-            pause(PAUSE_S)
+            if not waits_first:
+                pause(PAUSE_S)
 
         return step
 

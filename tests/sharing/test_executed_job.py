@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from interfere.errors import UnfitError
-from interfere.sharing.executed_job import ExecutedJob, find_segment_starts, in_segments, measure_rounds
+from interfere.sharing.executed_job import ExecutedJob, find_segment_starts, in_segments, measure_job, measure_rounds
 from interfere.timeline.priority_scheduler import FillingRule, PriorityGapFillingScheduler
 from interfere.timeline.replay_engine import replay
 from interfere.timeline.streams import ExecutedStream
@@ -20,6 +20,14 @@ def test_operators_are_known_by_name_shapes_and_place_with_the_waits_of_the_job_
         ["aten.mm.default(8x8, 8x8)", "aten.mm.default(16x16, 16x16)"]
     ] * 3
     assert all(measured.kernels[1].gap_s >= sample_workloads.PAUSE_S for measured in rounds)
+
+
+def test_a_job_that_waits_before_its_first_operator_is_predicted_to_launch_late() -> None:
+    for waits_first in (True, False):
+        job = measure_job(sample_workloads.waiting(waits_first=waits_first), 3)
+        for endless in (True, False):
+            stream = job.predicted_stream(1, by_place=True, endless=endless)
+            assert (stream.start_s >= sample_workloads.PAUSE_S) == waits_first
 
 
 def test_backward_passes_and_optimizer_steps_are_seen() -> None:

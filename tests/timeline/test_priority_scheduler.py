@@ -27,11 +27,12 @@ def preempting(rule: FillingRule, preemption_s: float) -> PriorityGapFillingSche
 class RecordedSource:
     """Executes nothing: its kernels take the times of a timeline."""
 
-    def __init__(self, timeline: Timeline, rounds: int | None) -> None:
+    def __init__(self, timeline: Timeline, rounds: int | None, first_launch_s: float = 0.0) -> None:
         self.name, self.timeline, self.rounds, self.executed = timeline.name, timeline, rounds, 0
+        self.first_launch_s = first_launch_s
 
     def begin(self) -> float:
-        return 0.0
+        return self.first_launch_s
 
     @property
     def predicted_run_s(self) -> float:
@@ -53,21 +54,22 @@ class RecordedSource:
     high=timelines(),
     low=timelines(),
     rounds=st.integers(1, 3),
+    first_launch_s=st.sampled_from([0.0, 7 * US]),
     mode=st.sampled_from([*MODES, ANY, budget(0.1), preempting(FillingRule.BUDGET, 5 * US)]),
 )
 def test_executed_streams_are_scheduled_as_recorded_ones(
-    high: Timeline, low: Timeline, rounds: int, mode: KernelScheduler
+    high: Timeline, low: Timeline, rounds: int, first_launch_s: float, mode: KernelScheduler
 ) -> None:
     recorded = replay(
         [
-            KernelStream(timeline=high, priority=1, rounds=rounds, host_waits=True),
+            KernelStream(timeline=high, priority=1, rounds=rounds, start_s=first_launch_s, host_waits=True),
             KernelStream(timeline=low, rounds=None, host_waits=True),
         ],
         mode,
     )
     executed = replay(
         [
-            ExecutedStream(source=RecordedSource(high, rounds), priority=1, rounds=rounds),
+            ExecutedStream(source=RecordedSource(high, rounds, first_launch_s), priority=1, rounds=rounds),
             ExecutedStream(source=RecordedSource(low, None), rounds=None),
         ],
         mode,
