@@ -6,9 +6,9 @@ turns, and a member that ends one publishes how long the gap after it was. Steps
 tells none stays in the measurement stage. Operators that were never measured are tried at once, one a turn.
 
 A job is intercepted by its calls of PyTorch's functions. Only the first and the last call of a segment are looked at,
-and no call of a forward pass or an optimizer without either. A step that calls other functions than the measured ones,
-or in another order, is one segment from there on. A job of lowest priority runs in the idle class: Linux takes the core
-from it, in the middle of a call, when a job of higher priority is ready. Then it begins no further segment.
+and no call between them from the first forward pass to the last. A step that calls other functions than the measured
+ones, or in another order, is one segment from there on. A job of lowest priority runs in the idle class: Linux takes
+the core from it, in the middle of a call, when a job of higher priority is ready. Then it begins no further segment.
 
 Where the scheduler does not preempt, a job of lowest priority is intercepted operator by operator, so that others wait
 for one of its operators at most.
@@ -20,7 +20,6 @@ turn takes 9 µs, PyTorch takes 1 to 5 µs to hand a call to Python, and 20 to 6
 
 import atexit
 import os
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -240,17 +239,25 @@ class Session:
 
 @contextmanager
 def _in_idle_class() -> Iterator[None]:
-    """Let this thread, and those that it starts, run in the idle class of sched(7): a thread of another class that is
-    ready takes the core from it at once.
+    """Let the threads of this process run in the idle class of sched(7): a thread of another class that is ready takes
+    the core from them at once.
 
     Who may not raise a priority stays there.
     """
-    thread = threading.get_native_id()
-    before = os.sched_getscheduler(thread)
-    os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+    before = dict[int, tuple[int, os.sched_param]]()
+    own = os.sched_getscheduler(0), os.sched_getparam(0)
+    for thread in _own_threads():
+        with suppress(ProcessLookupError):  # it has ended
+            before[thread] = os.sched_getscheduler(thread), os.sched_getparam(thread)
+            os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
     yield
-    with suppress(OSError):
-        os.sched_setscheduler(thread, before, os.sched_param(0))
+    for thread in _own_threads():
+        with suppress(OSError):
+            os.sched_setscheduler(thread, *before.get(thread, own))
+
+
+def _own_threads() -> list[int]:
+    return [int(name) for name in os.listdir("/proc/self/task")]
 
 
 joined: list[Session] = []  # by the environment; one at most
