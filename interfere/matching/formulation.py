@@ -25,6 +25,7 @@ from interfere.matching.problem import (
     Prices,
     charged,
     dual_bound,
+    no_dearer_than_waiting,
     paid,
 )
 from interfere.matching.programs import Restriction
@@ -201,7 +202,8 @@ class PatternSearch:
         """
         problem, level = self._formulation.problem, self._formulation.levels[self._place]
         costs = charged_patterns(level, prices, restriction)
-        prices = _no_dearer_than_waiting(problem, level, prices, restriction)
+        allowed = _as_long(restriction.allowed, len(problem.host))
+        prices = no_dearer_than_waiting(problem, level, prices, allowed, restriction.levels)
         if self._active is not None and self._center is None:
             return self._add_active(prices, restriction, limit)
         if self._active is not None and self._center is not None:
@@ -307,16 +309,6 @@ def charged_patterns(level: Level, prices: Prices, restriction: Restriction) -> 
         if price and earlier.patterns is not None:
             costs = costs.less(earlier.patterns, price)
     return costs
-
-
-def _no_dearer_than_waiting(
-    problem: PlacementProblem, level: Level, prices: Prices, restriction: Restriction
-) -> Prices:
-    waits = np.flatnonzero((problem.host == WAITS) & _as_long(restriction.allowed, len(problem.host)))
-    cost = charged(level.cost, prices, [other.cost for other in restriction.levels])
-    jobs = prices.jobs.copy()
-    np.minimum.at(jobs, problem.members[waits, 0], cost[waits])
-    return replace(prices, jobs=jobs)
 
 
 def _as_long(allowed: Bools, length: int) -> Bools:

@@ -88,6 +88,7 @@ class Level:
     bounds: tuple[PairBound, ...] = ()  # of each cutoff
     floor: float = -np.inf  # no placement has a smaller sum
     is_waiting: bool = False  # whether only waiting costs anything
+    priority: int | None = None  # of the jobs whose costs it sums; None: of all jobs
     patterns: PatternCosts | None = None  # where the problem has patterns
 
 
@@ -225,16 +226,24 @@ def feasible_prices(
     The price of a job is at most the cost of its waiting. The price of a host falls by the most negative reduced cost
     of a group on this host.
     """
-    waits = np.flatnonzero((problem.host == WAITS) & allowed)
-    cost = charged(level.cost, prices, [other.cost for other in earlier])
-    jobs = prices.jobs.copy()
-    np.minimum.at(jobs, problem.members[waits, 0], cost[waits])
-    lowered = _eased_for_unlisted(problem, level, replace(prices, jobs=jobs), earlier)
-    reduced = cost - paid(problem, lowered)
+    prices = no_dearer_than_waiting(problem, level, prices, allowed, earlier)
+    lowered = _eased_for_unlisted(problem, level, prices, earlier)
+    reduced = reduced_costs(problem, level.cost, lowered, earlier)
     placed = np.flatnonzero((problem.host != WAITS) & allowed)
     worst = np.zeros(len(problem.supply))
     np.minimum.at(worst, problem.host[placed], reduced[placed] / problem.takes[placed])
     return replace(lowered, hosts=lowered.hosts + worst)
+
+
+def no_dearer_than_waiting(
+    problem: PlacementProblem, level: Level, prices: Prices, allowed: Bools, earlier: Earlier
+) -> Prices:
+    """Return the prices with those of jobs lowered to the cost of waiting, where a job may wait."""
+    waits = np.flatnonzero((problem.host == WAITS) & allowed)
+    cost = charged(level.cost, prices, [other.cost for other in earlier])
+    jobs = prices.jobs.copy()
+    np.minimum.at(jobs, problem.members[waits, 0], cost[waits])
+    return replace(prices, jobs=jobs)
 
 
 def dual_bound(problem: PlacementProblem, prices: Prices, limits: Floats) -> float:

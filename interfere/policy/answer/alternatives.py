@@ -21,7 +21,7 @@ from interfere.policy.device_class import DeviceClass
 from interfere.policy.rules.group_rules import RuleGroup
 from interfere.policy.solve.decision_problem import DecisionProblem
 from interfere.policy.solve.search import all_proved, largest_cost, solve_decision, waiting_jobs
-from interfere.records import NAN, Action, ActionKind, Alternative, LevelKind, Refusal
+from interfere.records import NAN, Action, ActionKind, Alternative, Refusal
 from interfere.time_budget import UNLIMITED, TimeBudget
 
 # Cheapest partners and solo device classes for which a placement is solved: with waiting and the decided choice, at
@@ -250,7 +250,7 @@ def _waiting_weights(decision: DecisionProblem, placement: Placement, choice: Ch
     weights = np.array([placement.value(level) for level in decision.waiting_levels])
     if choice.host == WAITS:
         i = choice.members[0]
-        priorities = [priority for kind, priority in decision.waiting if kind is LevelKind.WAITING_WEIGHT]
+        priorities = [level.priority for level in decision.waiting_levels]
         weights[priorities.index(candidates.pending[i].priority)] += candidates.start_weight[i]
     return weights
 

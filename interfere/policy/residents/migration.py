@@ -15,7 +15,6 @@ job moves twice in a plan. Residents move within a device class (`assignment`), 
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -191,49 +190,31 @@ def plan_moves_across_types(
     return moves
 
 
-class _Preemptable(NamedTuple):
-    """A preemptible resident that is alone on its device; ordered by the first three fields."""
-
-    priority: int
-    cost_s: float
-    job_id: str
-    job: Job
-    device: Device
-
-
 def plan_preemptions(context: PlanningContext, closed_devices: Collection[str], queue: Sequence[Job]) -> list[Action]:
     """Return for each queued job the cheapest preemption that gains, of a resident of strictly lower priority, and the
     start of the job.
 
-    `closed_devices` have a promise, or a start or a move of this plan; `queue`: jobs on one device, in start order.
+    A resident that is preempted is alone on its device. `closed_devices` have a promise, or a start or a move of this
+    plan; `queue`: jobs on one device, in start order.
     """
-    residents = [
-        _Preemptable(
-            priority=job.priority,
-            cost_s=job_weight(job, context.snapshot) * job.checkpoint_s,
-            job_id=job.id,
-            job=job,
-            device=device,
-        )
-        for device_class, devices in open_devices(context, closed_devices).items()
-        for device in devices
-        for job in device.residents
-        if len(device.residents) == 1 and may_leave(job, device_class)
-    ]
-    residents.sort(key=lambda resident: resident[:3])
+    residents: list[tuple[Job, Device]] = []
+    for device_class, devices in open_devices(context, closed_devices).items():
+        alone = ((device.residents[0], device) for device in devices if len(device.residents) == 1)
+        residents += [(job, device) for job, device in alone if may_leave(job, device_class)]
+    cost_s_of = {job.id: job_weight(job, context.snapshot) * job.checkpoint_s for job, _ in residents}
+    residents.sort(key=lambda place: (place[0].priority, cost_s_of[place[0].id], place[0].id))
     changes: list[Action] = []
     for job in queue:
         weight = job_weight(job, context.snapshot)
-        for resident in residents:
+        for k, (resident, device) in enumerate(residents):
             if resident.priority >= job.priority:
                 break
-            saved_s, cost_s, device = weight * resident.job.remaining_s, resident.cost_s, resident.device
+            saved_s, cost_s, kind = weight * resident.remaining_s, cost_s_of[resident.id], ActionKind.PREEMPT
             gains = saved_s > context.limits.move_factor * cost_s
             if gains and may_start_alone(job, context.device_class(device), context):
-                stopped, kind = resident.job, ActionKind.PREEMPT
-                changes.append(leaving_action(kind, stopped, device.id, saved_s, cost_s, starts=job.id))
-                changes.append(start_where_vacated(job, device, stopped.id, kind, context))
-                residents.remove(resident)
+                changes.append(leaving_action(kind, resident, device.id, saved_s, cost_s, starts=job.id))
+                changes.append(start_where_vacated(job, device, resident.id, kind, context))
+                del residents[k]
                 break
     return changes
 

@@ -37,7 +37,6 @@ from interfere.policy.solve.patterns import (
     patterns_of,
     use_patterns,
 )
-from interfere.records import LevelKind
 from interfere.records.cluster import DEFAULT_SEATS
 from interfere.time_budget import UNLIMITED
 
@@ -73,6 +72,8 @@ class _Builder:
         )
         # Patterns of kinds where groups of jobs are too many: of each domain its first class, base and slope of costs.
         self._lines: list[tuple[int, Floats, Floats]] = []
+        self.parts: list[GroupColumns] = []  # as columns
+        self.of_kinds: list[GroupColumns] = []  # as patterns
         first_kind = 0
         self._kinds: list[JobKinds] = []
         for each in self.candidates:
@@ -86,91 +87,72 @@ class _Builder:
         self._uses_patterns = linear and use_patterns(self.candidates, self._kinds, rooms, MAX_LISTED_JOBS)
 
     def decision(self) -> DecisionProblem:
-        found = [part for block in range(len(self.candidates)) for part in self._parts(block)]
-        parts, of_kinds = ([part for part in found if (part.domain >= 0) is kinds] for kinds in (False, True))
+        for block in range(len(self.candidates)):
+            for part in self._parts(block):
+                (self.parts if part.domain < 0 else self.of_kinds).append(part)
         demand, k = np.concatenate([each.counts for each in self.candidates]), len(self.pending)
-        patterns = patterns_of(of_kinds, self._kinds, demand) if self._uses_patterns else None
-        width = max((part.members.shape[1] for part in parts), default=1)
+        patterns = patterns_of(self.of_kinds, self._kinds, demand) if self._uses_patterns else None
+        width = max((part.members.shape[1] for part in self.parts), default=1)
         width = width if patterns is None else max(width, patterns.members.shape[1])
-        members = [np.arange(k)[:, None], *(part.members + self.first_class[part.block] for part in parts)]
+        members = [np.arange(k)[:, None], *(part.members + self.first_class[part.block] for part in self.parts)]
         problem = PlacementProblem(
             demand=demand,
             supply=np.array(self.supply, dtype=np.int64),
             is_empty=np.arange(len(self.supply)) < len(self._empty),
             max_devices=max((each.max_new_devices for each in self.candidates), default=0),
             members=padded(members, width, NOBODY),
-            host=self._stacked(parts, WAITS, lambda part: np.full(len(part.members), part.host)).astype(np.int64),
-            takes=self._stacked(parts, 0, lambda part: np.full(len(part.members), part.takes)).astype(np.int64),
-            allowed=np.ones(k + sum(len(part.members) for part in parts), dtype=bool),
+            host=self._stacked(WAITS, lambda part: np.full(len(part.members), part.host)).astype(np.int64),
+            takes=self._stacked(0, lambda part: np.full(len(part.members), part.takes)).astype(np.int64),
+            allowed=np.ones(k + sum(len(part.members) for part in self.parts), dtype=bool),
             cutoffs=tuple(self.cutoffs),
             patterns=patterns,
         )
         blocks = np.concatenate([np.full(len(each.job_classes), b) for b, each in enumerate(self.candidates)])
-        return self._with_levels(parts, of_kinds, problem, blocks)
+        return self._with_levels(problem, blocks)
 
-    def _stacked(
-        self, parts: Sequence[GroupColumns], waiting: float, of_part: Callable[[GroupColumns], NDArray[Any]]
-    ) -> NDArray[Any]:
+    def _stacked(self, waiting: float, of_part: Callable[[GroupColumns], NDArray[Any]]) -> NDArray[Any]:
         """The values of waiting, then those of each part."""
-        return np.concatenate([np.full(len(self.pending), waiting), *(of_part(part) for part in parts)])
+        return np.concatenate([np.full(len(self.pending), waiting), *map(of_part, self.parts)])
 
-    def _with_levels(
-        self, parts: list[GroupColumns], of_kinds: list[GroupColumns], problem: PlacementProblem, blocks: Ints
-    ) -> DecisionProblem:
+    def _with_levels(self, problem: PlacementProblem, blocks: Ints) -> DecisionProblem:
         context, k = self._context, len(self.pending)
         weight = np.concatenate([each.start_weight for each in self.candidates])
         priority = np.array([job.priority for job in self.pending], dtype=np.int64)
-        nothing = np.zeros(len(problem.host))
-        waiting = sorted(set(priority.tolist()), reverse=True)
-        waiting_levels = []
-        free = tuple(
-            replace(bound, alone=np.zeros_like(bound.alone), pair=np.zeros((len(bound.alone),) * 2))
-            for bound in self._bounds(None)
-        )
-        for p in waiting:
-            cost = nothing.copy()
+        free = self._bounds(NO_PRIORITY)
+        none = pattern_costs(self.of_kinds, self._lines, self.pending, NO_PRIORITY) if self._uses_patterns else None
+        levels = []
+        for p in sorted(set(priority.tolist()), reverse=True):
+            cost = np.zeros(len(problem.host))
             cost[:k] = np.where(priority == p, weight, 0.0)
-            none = pattern_costs(of_kinds, self._lines, self.pending, NO_PRIORITY) if self._uses_patterns else None
-            waiting_levels.append(Level(cost=cost, bounds=free, floor=0.0, is_waiting=True, patterns=none))
+            levels.append(Level(cost=cost, bounds=free, floor=0.0, is_waiting=True, patterns=none, priority=p))
         groups: tuple[int | None, ...] = (None,)
         if context.objective.by_priority:
             residents = [job.priority for host in self.hosts if host.places for job in host.places[0].residents]
             groups = tuple(sorted({*priority.tolist(), *residents}, reverse=True))
-
-        def level(priority: int | None) -> Level:
-            return self._cost_level(parts, of_kinds, problem, priority)
-
-        cost_levels = tuple(level(group if len(groups) > 1 else None) for group in groups)
+        cost_levels = [
+            replace(self._cost_level(problem, group if len(groups) > 1 else None), priority=group) for group in groups
+        ]
         return DecisionProblem(
             candidates=self.candidates,
             first_class=tuple(self.first_class),
             hosts=tuple(self.hosts),
             problem=problem,
             block_of_class=blocks.astype(np.int64),
-            waiting=tuple((LevelKind.WAITING_WEIGHT, p) for p in waiting),
-            waiting_levels=tuple(waiting_levels),
-            costs=tuple((LevelKind.COST, group) for group in groups),
-            cost_levels=cost_levels,
-            total_cost=cost_levels[0] if len(groups) == 1 else level(None),
-            largest=np.concatenate([np.full(k, -np.inf), *(part.costs.largest for part in parts)]),
+            levels=(*levels, *cost_levels),
+            total_cost=cost_levels[0] if len(groups) == 1 else self._cost_level(problem, None),
+            largest=np.concatenate([np.full(k, -np.inf), *(part.costs.largest for part in self.parts)]),
             floor=resident_floor(context),
             is_min_max=context.objective.is_min_max,
         )
 
-    def _cost_level(
-        self,
-        parts: Sequence[GroupColumns],
-        of_kinds: Sequence[GroupColumns],
-        problem: PlacementProblem,
-        priority: int | None,
-    ) -> Level:
+    def _cost_level(self, problem: PlacementProblem, priority: int | None) -> Level:
         """Return the level that sums the costs of the pending jobs of one priority, and the costs that they add to
         residents. Without a priority all pending jobs count."""
-        cost = self._stacked(parts, 0.0, lambda part: part.cost(priority))
+        cost = self._stacked(0.0, lambda part: part.cost(priority))
         bounds, costs = self._bounds(priority), None
         floor = _least_sum(problem, cost, bounds)
         if problem.patterns is not None:
-            costs = pattern_costs(of_kinds, self._lines, self.pending, priority)
+            costs = pattern_costs(self.of_kinds, self._lines, self.pending, priority)
             floor += int(problem.demand.sum()) * min(0.0, least_cost(problem.patterns, costs))
         return Level(cost=cost, bounds=bounds, floor=floor, patterns=costs)
 

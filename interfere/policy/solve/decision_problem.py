@@ -17,7 +17,7 @@ at the same cost, the earlier starts. Law: no level's value changes by that.
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from interfere.policy.costs.candidates import Candidates, Host, HostPlace
 from interfere.policy.costs.group_costs import PairCosts
 from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.device_class import DeviceClass
-from interfere.records import Device, Job, LevelKind
+from interfere.records import Device, Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +47,7 @@ class DecisionProblem:
     hosts: tuple[Host, ...]
     problem: PlacementProblem
     block_of_class: Ints  # int64[k]: the size of jobs of each class, as a place in `candidates`
-    waiting: tuple[tuple[LevelKind, int], ...]
-    waiting_levels: tuple[Level, ...]
-    costs: tuple[tuple[LevelKind, int | None], ...]
-    cost_levels: tuple[Level, ...]
+    levels: tuple[Level, ...]  # that are sums, in the order in which they are minimised; those of waiting first
     total_cost: Level
     largest: Floats  # float64[c]: the largest cost of a job in each group; -inf for waiting
     floor: float  # the largest cost of a resident as it runs now; -inf without residents
@@ -58,14 +55,14 @@ class DecisionProblem:
     _partners: dict[int, list[list[Job]]] = field(default_factory=dict, repr=False)  # by the identity of the table
 
     @property
-    def levels(self) -> tuple[Level, ...]:
-        """The levels that are sums, in the order in which they are minimised."""
-        return (*self.waiting_levels, *self.cost_levels)
+    def waiting_levels(self) -> tuple[Level, ...]:
+        """The levels of jobs that wait."""
+        return tuple(level for level in self.levels if level.is_waiting)
 
     @property
-    def names(self) -> tuple[tuple[LevelKind, int | None], ...]:
-        """The kind and priority of each of `levels`."""
-        return (*self.waiting, *self.costs)
+    def cost_levels(self) -> tuple[Level, ...]:
+        """The levels of what groups cost."""
+        return self.levels[len(self.waiting_levels) :]
 
     def pair_tables(self, candidates: Candidates) -> list[PairCosts]:
         """The pair tables of jobs of one size: on empty devices with several seats, then with residents."""
@@ -124,17 +121,6 @@ class DecisionProblem:
     def _residents_of(self, column: int) -> tuple[int, ...]:
         """Return the indices, among the residents of its table, of the residents that a column's group joins."""
         return self.hosts[int(self.problem.host[column])].residents
-
-    def extended(self, problem: PlacementProblem, levels: Sequence[Level], total_cost: Level) -> "DecisionProblem":
-        """The decision with columns that were found. `levels`: the new `levels` of the decision."""
-        first = len(self.waiting)
-        return replace(
-            self,
-            problem=problem,
-            waiting_levels=tuple(levels[:first]),
-            cost_levels=tuple(levels[first:]),
-            total_cost=total_cost,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from interfere.matching.formulation import Formulation
-from interfere.matching.problem import NOBODY, WAITS, Floats, GroupLookup, Ints, Placement, PlacementProblem, is_proved
+from interfere.matching.problem import (
+    NOBODY,
+    WAITS,
+    Floats,
+    GroupLookup,
+    Ints,
+    Level,
+    Placement,
+    PlacementProblem,
+    is_proved,
+)
 from interfere.matching.search import Solution, solve_levels
 from interfere.matching.verify import broken_limits, verify_levels
 from interfere.policy.solve.decision_problem import DecisionProblem
@@ -157,7 +167,12 @@ class _GreedySearch:
         added = formulation.add_groups(self._row[groups], self._members[groups])
         counts = np.append(counts, np.zeros(len(formulation.problem.host) - len(counts), dtype=np.int64))
         np.add.at(counts, added, self._count[groups])
-        extended = self._decision.extended(formulation.problem, formulation.levels[:-1], formulation.levels[-1])
+        extended = replace(
+            self._decision,
+            problem=formulation.problem,
+            levels=formulation.levels[:-1],
+            total_cost=formulation.levels[-1],
+        )
         return extended, Placement.of_counts(counts)
 
     def _joined(self, job: int) -> tuple[Ints, Floats]:
@@ -213,8 +228,8 @@ def solve_decision(decision: DecisionProblem, start: Placement, budget: TimeBudg
         return _solve_min_max(decision, start, budget)
     solution = solve_levels(decision.problem, decision.levels, start, budget=budget, guide=decision.total_cost)
     solution, failed = checked(solution, start)
-    found = decision.extended(solution.problem, solution.levels, solution.guide)
-    proved = _plan_levels(decision.names, solution.values, solution.lower_bounds)
+    found = replace(decision, problem=solution.problem, levels=solution.levels, total_cost=solution.guide)
+    proved = _plan_levels(decision.levels, solution.values, solution.lower_bounds)
     return DecisionSolution(decision=found, placement=solution.placement, levels=proved, failed_checks=failed)
 
 
@@ -270,14 +285,13 @@ def _solve_min_max(decision: DecisionProblem, start: Placement, budget: TimeBudg
     value = largest_cost(decision, best)
     bound = float(limits[high]) if proved == high - 1 or high == 0 else float(limits[proved + 1])
     # 3. The smallest sum with no job above the threshold.
-    levels = (*decision.waiting_levels, *decision.cost_levels)
-    final = solve_levels(_capped(decision, value), levels, best, budget=budget, guide=decision.total_cost)
+    final = solve_levels(_capped(decision, value), decision.levels, best, budget=budget, guide=decision.total_cost)
     final, failed = checked(final, best)
     value, waiting = largest_cost(decision, final.placement), len(decision.waiting_levels)
     levels_proved = (
-        *_plan_levels(decision.waiting, final.values[:waiting], free.lower_bounds),
+        *_plan_levels(decision.waiting_levels, final.values[:waiting], free.lower_bounds),
         PlanLevel(kind=LevelKind.MAX_COST, value=value, lower_bound=min(bound, value)),
-        *_plan_levels(decision.costs, final.values[waiting:], final.lower_bounds[waiting:]),
+        *_plan_levels(decision.cost_levels, final.values[waiting:], final.lower_bounds[waiting:]),
     )
     return DecisionSolution(decision=decision, placement=final.placement, levels=levels_proved, failed_checks=failed)
 
@@ -335,10 +349,13 @@ def thresholds(decision: DecisionProblem) -> np.ndarray:
     return np.concatenate([[floor], distinct[distinct > floor]])
 
 
-def _plan_levels(
-    names: tuple[tuple[LevelKind, int | None], ...], values: Sequence[float], bounds: Sequence[float]
-) -> tuple[PlanLevel, ...]:
+def _plan_levels(levels: Sequence[Level], values: Sequence[float], bounds: Sequence[float]) -> tuple[PlanLevel, ...]:
     return tuple(
-        PlanLevel(kind=kind, priority=priority, value=value, lower_bound=min(bound, value))
-        for (kind, priority), value, bound in zip(names, values, bounds, strict=True)
+        PlanLevel(
+            kind=LevelKind.WAITING_WEIGHT if level.is_waiting else LevelKind.COST,
+            priority=level.priority,
+            value=value,
+            lower_bound=min(bound, value),
+        )
+        for level, value, bound in zip(levels, values, bounds, strict=True)
     )
