@@ -5,6 +5,7 @@ core uses the same caches, and Slurm runs on the cores too. After its last step 
 takes as much processor time as loading does in some programs; only then does Slurm give its place to the next job.
 """
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -80,10 +81,10 @@ def turnovers(run: Run, seats: int) -> list[tuple[Mapping[str, Any], Mapping[str
 
 
 def median_turnover_s(runs: Sequence[Run], seats: int) -> float:
-    """Return the median time from the last step of a job to the first line of the next program in its place."""
-    return statistics.median(
-        begin_unix_s(after) - before["end_unix_s"] for run in runs for before, after in turnovers(run, seats)
-    )
+    """Return the median time from the last step of a job to the first line of the next program in its place; NaN where
+    no job waited for a place."""
+    gaps_s = [begin_unix_s(after) - before["end_unix_s"] for run in runs for before, after in turnovers(run, seats)]
+    return statistics.median(gaps_s) if gaps_s else math.nan
 
 
 def control_share(runs: Iterable[Run], arm: Arm) -> float:

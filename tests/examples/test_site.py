@@ -21,7 +21,7 @@ from examples.site.arms import Arm, WorkloadCost
 from examples.site.core_clock import HIERARCHIES, CoreClock, CoreGroups
 from examples.site.greedy import GreedyClient
 from examples.site.replaying import SiteReplay, replayed_means, slowdowns_met
-from examples.site.report import paired_interval
+from examples.site.report import paired_interval, site_report
 from examples.site.run_times import LAUNCH_S, control_share, median_turnover_s, program_times
 from examples.site.stream import SHORTEST_S, stream_of
 from interfere.data.loading import load_table
@@ -29,6 +29,7 @@ from interfere.data.traces import JobTrace, TraceJob, write_trace
 from interfere.errors import UnfitError
 from interfere.profiling.affinity import allowed_cores
 from interfere.records import Device, Job, Snapshot
+from interfere.reports.document import Section, Table
 from tests.serving.adapters.slurm.conftest import needs_slurm
 from tests.waiting import wait_until
 
@@ -68,7 +69,7 @@ def test_the_interval_is_that_of_paired_differences() -> None:
     assert not paired_interval([1.0], [2.0]).has_interval
 
 
-def made_run(arm: Arm, repetition: int, *, gap_s: float, factor: float = 1.0) -> dict[str, object]:
+def made_run(arm: Arm, repetition: int, *, gap_s: float, factor: float = 1.0) -> dict[str, Any]:
     """The record of a run in which two jobs follow each other on each node."""
     jobs = []
     for node in ("n0", "n1"):
@@ -81,6 +82,9 @@ def made_run(arm: Arm, repetition: int, *, gap_s: float, factor: float = 1.0) ->
                     "nodes": [node],
                     "gpus": 1,
                     "nominal_s": 5.0,
+                    "id": f"{node}-{workload}",
+                    "index": len(jobs),
+                    "restarts": 0,
                     "wait_s": begin_s - 900.0,
                     "completion_s": end_s - 900.0,
                     "wall_completion_s": end_s - 900.0,
@@ -88,7 +92,9 @@ def made_run(arm: Arm, repetition: int, *, gap_s: float, factor: float = 1.0) ->
                 }
             )
     cores = {"cores": 2, "wall_s": 100.0, "control_s": 2.0 if arm is Arm.SLURM else 6.0}
-    return {"arm": arm.value, "repetition": repetition, "jobs": jobs, "meetings": [], **cores}
+    cores |= dict.fromkeys(("job_s", "others_s", "taken_s"), 1.0)
+    found = {"meetings": [], "predictions": {}}
+    return {"arm": arm.value, "repetition": repetition, "jobs": jobs, **found, **cores}
 
 
 def test_what_programs_take_to_end_is_read_from_runs_under_slurm_alone() -> None:
@@ -103,6 +109,21 @@ def test_what_programs_take_to_end_is_read_from_runs_under_slurm_alone() -> None
     assert median_turnover_s(runs[:1], seats=1) == pytest.approx(0.75)
     assert control_share(runs, Arm.OURS) - control_share(runs, Arm.SLURM) == pytest.approx(0.02)
     assert program_times(runs[2:]).stretch == {}
+
+
+def test_the_report_compares_each_stream_with_its_replay() -> None:
+    runs = [made_run(arm, number, gap_s=1.0 + number) for number in (0, 1) for arm in (Arm.SLURM, Arm.OURS)]
+    means = {Arm.SLURM: (110.0, 112.0), Arm.OURS: (105.5, 107.0)}
+    report = site_report(runs, {"by a table": means}, QUICK, quick=False)
+    (section,) = (part for part in report.parts if isinstance(part, Section) and part.title == "Replayed")
+    by_arm, by_stream = (part for part in section.parts if isinstance(part, Table))
+    happened_s = [float(np.mean([job["completion_s"] for job in run["jobs"]])) for run in runs[::2]]
+    assert [row[:4] for row in by_stream.rows[:2]] == [
+        ("slurm", float(k), happened_s[k], means[Arm.SLURM][k]) for k in (0, 1)
+    ]
+    assert by_stream.rows[2][4] == pytest.approx(105.5 / happened_s[0] - 1.0)
+    assert by_arm.rows[0][3] == pytest.approx(111.0 / np.mean(happened_s) - 1.0)
+    assert math.isnan(median_turnover_s([{"jobs": []}], seats=2)), "no job waited"
 
 
 def site_replay(runs: Sequence[Mapping[str, Any]] = (), **given: Any) -> SiteReplay:

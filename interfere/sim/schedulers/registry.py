@@ -125,7 +125,7 @@ class LearningScheduler:
 
     Every completed span in which a job shared becomes one progress observation with its slowdown, as an agent on the
     device would report it.
-    Law: only spans that have ended are reported, each once.
+    Law: only spans that have ended are reported, each once, and none in which a job loaded or ended.
     """
 
     def __init__(self, inner: Scheduler, online: OnlineModel, settings: SchedulerSettings) -> None:
@@ -137,7 +137,7 @@ class LearningScheduler:
         """Let the model observe the spans that ended since the last call, then return the wrapped scheduler's
         decision."""
         for k, span in enumerate(cluster.spans[self._spans_read :], self._spans_read):
-            if not span.company_ids or span.end_s - span.start_s < MIN_SPAN_S:
+            if not span.company_ids or not span.stepping or span.end_s - span.start_s < MIN_SPAN_S:
                 continue
             victim = cluster.jobs[span.job_id].job
             observation = Progress(

@@ -7,7 +7,7 @@ Law: a job is kept from a place only where Slurm would start nothing before the 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from interfere.records import NAN, Device, Job, Snapshot
@@ -79,7 +79,8 @@ def partition_problem(
     # 1. Who may be advised, in Slurm's order, and who only where the job of whole GPUs first in line does not start.
     left_out: Counter[str] = Counter()
     first = _first_in_line(partition, jobs)
-    gpus = _shared_gpus(partition, jobs, nodes, settings, now_s, lost_s)
+    placed = _placed(partition, jobs, nodes, settings, now_s)
+    gpus = _shared_gpus(partition, jobs, nodes, settings, now_s, lost_s, placed)
     kept_nodes = {gpu.device.node for gpu in gpus}.intersection(first.expected_nodes) if first else set[str]()
     has_other_places = bool(kept_nodes) and any(gpu.device.node not in kept_nodes for gpu in gpus)
     smallest = min((gpu.shards for gpu in gpus), default=0)
@@ -88,7 +89,7 @@ def partition_problem(
     for job in jobs:
         if job.state != "PENDING" or job.partition != partition or job.note is None:
             continue  # the job did not ask for advice
-        if is_placed(job, now_s, settings):
+        if job.id in placed:
             continue
         reason = _exclusion_reason(job, smallest, settings, now_s)
         record = None if reason else _record(job, settings, now_s)
@@ -134,6 +135,29 @@ def partition_problem(
         ending={gpu.device.id: gpu.ending for gpu in gpus},
         left_out=left_out,
     )
+
+
+def _placed(
+    partition: str, jobs: Sequence[SlurmJob], nodes: Sequence[Node], settings: SlurmSettings, now_s: float
+) -> dict[str, GpuAddress]:
+    """Return the placed jobs that keep their places, with these.
+
+    A job that waits for others to end is decided again where a GPU of its partition is idle and no other job waits for
+    a decision: the others may take longer than predicted.
+    """
+    placed = {job.id: job.note.to for job in jobs if is_placed(job, now_s, settings) and job.note and job.note.to}
+    waiting = [job for job in jobs if job.state == "PENDING" and job.partition == partition and job.note]
+    first = _first_in_line(partition, jobs)
+    taken = {address for job in jobs if job.is_running for address in job.places} | set(placed.values())
+    gpus = [gpu for node in nodes if node.usable and partition in node.partitions for gpu in node.gpus]
+    is_idle = any(gpu.address not in taken and settings.device(gpu.address) is not None for gpu in gpus)
+    if is_idle and all(job.id in placed for job in waiting):
+        running = {job.id for job in jobs if job.is_running}
+        for job in waiting:
+            is_first = first is None or job.priority > first.priority
+            if is_first and job.note and running.intersection(job.note.after):
+                del placed[job.id]
+    return placed
 
 
 def _exclusion_reason(job: SlurmJob, smallest: int, settings: SlurmSettings, now_s: float) -> str:
@@ -183,6 +207,7 @@ def _shared_gpus(
     settings: SlurmSettings,
     now_s: float,
     lost_s: Callable[[str], float],
+    placed: Mapping[str, GpuAddress],
 ) -> list[_SharedGpu]:
     """Return the GPUs of a partition that jobs may share, with their residents."""
     jobs_on: dict[GpuAddress, list[SlurmJob]] = {}
@@ -190,9 +215,9 @@ def _shared_gpus(
         if job.is_running:
             for address in job.places:
                 jobs_on.setdefault(address, []).append(job)
-        elif is_placed(job, now_s, settings) and job.note and job.note.to:
-            jobs_on.setdefault(job.note.to, []).append(job)
-    followed = {name for job in jobs if is_placed(job, now_s, settings) and job.note for name in job.note.after}
+        elif job.id in placed:
+            jobs_on.setdefault(placed[job.id], []).append(job)
+    followed = {name for job in jobs if job.id in placed and job.note for name in job.note.after}
     shared_gpus = []
     for node in nodes:
         for gpu, device in _ruled_devices(node, settings) if node.usable and partition in node.partitions else ():

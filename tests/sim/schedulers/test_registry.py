@@ -1,11 +1,13 @@
 """What the schedulers of slowdowns do."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from interfere.predict.residual import OnlineModel
+from interfere.records import Progress
 from interfere.sim.beliefs import true_beliefs
 from interfere.sim.cluster import Cluster, Decision
 from interfere.sim.replay import replay
@@ -116,6 +118,23 @@ def test_observations_change_the_next_decision() -> None:
         return float(done.completion_s.mean())
 
     assert slow(learn=True) < slow(learn=False) - 100
+
+
+def test_nothing_is_learned_of_a_time_in_which_a_job_loads() -> None:
+    def observed(**phases: float) -> list[float]:
+        told: list[float] = []
+
+        class Told(OnlineModel):
+            def observe(self, progress: Progress, *_: object) -> None:  # type: ignore[override]
+                told.append(progress.slowdown)
+
+        jobs = [job("a", 0, 900, "heavy"), job("b", 0, 900, "heavy", **phases)]
+        inner = make_scheduler(PRESETS["fifo-first-fit-greedy"], replace(SETTINGS, min_joint_throughput=0.0))
+        learning = LearningScheduler(inner, Told(KNOWN), SETTINGS)
+        replay(world(*jobs), TableTruth([USUAL], loading_workload="light"), learning)
+        return told
+
+    assert observed() == observed(start_up_s=300.0) == observed(start_up_s=300.0, shut_down_s=100.0) == [2.5, 2.5]
 
 
 @pytest.mark.parametrize("seed", range(30))

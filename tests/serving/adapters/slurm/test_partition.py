@@ -81,6 +81,26 @@ def test_a_prepared_place_is_not_offered_again_and_both_jobs_never_count_at_once
     assert devices(seen) == {"n0/g0": ("1", "2"), "n0/g1": ()}
 
 
+def test_a_prepared_job_is_decided_again_where_a_gpu_is_idle_and_nobody_else_waits() -> None:
+    note = replace(placed(3, "g0").note, after=("2",))  # type: ignore[attr-defined]
+    follower = pending(3, note=note, tres="gres:shard:g0:1")
+    first, second = taking(1, "g0", 10.0), taking(2, "g0", 97.0)
+    seen = view(first, second, follower)
+    assert [job.id for job in seen.candidates] == ["3"], "g1 is idle"
+    assert devices(seen) == {"n0/g0": ("1",), "n0/g1": ()}, "it may follow 2 again"
+    later = view(first, taking(2, "g0", 10.0), follower)
+    assert devices(later) == {"n0/g0": ("1", "2"), "n0/g1": ()}, "2 goes on for long: its place is no longer offered"
+    for kept in (
+        view(first, second, follower, running(4, "g1")),
+        view(first, second, follower, placed(4, "g1")),
+        view(first, running(4, "g1"), pending(3, note=replace(note, after=("9",)), tres="gres:shard:g0:1")),
+    ):
+        assert kept.snapshot is None, "no GPU is idle, or nobody has to end before it starts"
+    gang = pending(2, note=None, tres="gres:gpu:1", reason="Resources", special="several nodes")
+    behind = replace(follower, note=replace(note, after=("1",)))  # type: ignore[arg-type]
+    assert view(first, gang, behind).snapshot is None, "Slurm keeps the idle GPU for a job before it"
+
+
 def test_a_job_that_slurm_would_not_start_before_a_gang_is_not_placed() -> None:
     gang = pending(2, note=None, tres="gres:gpu:1", reason="Resources", start_s=NOW + 300.0, special="several nodes")
     older, younger = pending(1), pending(3)
