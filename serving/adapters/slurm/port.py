@@ -44,9 +44,9 @@ class SlurmPort:
         metrics: AdapterMetrics,
         *,
         dry_run: bool = False,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        """Read and change a cluster by Slurm's commands. `clock`: gives Unix seconds, those of a replay too."""
+        """Read and change a cluster by Slurm's commands. `clock`: gives the Unix seconds of a replay."""
         self.dry_run, self._clock = dry_run, clock
         ends, moves = [ActionKind.END] * settings.grants_memory, [ActionKind.MOVE] * settings.moves
         promise_ttl_s = settings.start_s if settings.moves else DEFAULT_PROMISE_TTL_S
@@ -62,7 +62,7 @@ class SlurmPort:
 
     def read(self) -> Reading[SlurmJob, Edit]:
         """Read jobs, nodes and endings. Jobs that an earlier round left between two updates are to be repaired."""
-        self._jobs, self._now_s = self._slurm.jobs(), self._clock()
+        self._jobs, self._now_s = self._slurm.jobs(), self._clock() if self._clock else time.time()
         if not self._nodes or abs(self._now_s - self._nodes_read_s) >= NODES_S:
             self._nodes, self._nodes_read_s = self._slurm.nodes(), self._now_s
         if not self.dry_run:
