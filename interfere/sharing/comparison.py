@@ -2,8 +2,8 @@
 
 Definitions, for a pair and a schedule, over the R measured steps of the high job ("high"; the low one runs throughout):
 
-- T_alone = Σ run_k + Σ gap_k over the kernels of high as executed here; W = time in which a kernel of high was ready
-  and waited. slowdown = (T_alone + W) / T_alone, so it counts waiting only.
+- T_alone = gap_0 + Σ run_k + Σ gap_k over the kernels of high as executed here, with gap_0 before the first one; W =
+  time in which a kernel of high was ready and waited. slowdown = (T_alone + W) / T_alone, so it counts waiting only.
 - fit(g) = mean over the kernels p of low's step of the time that low runs in a gap of g seconds, starting with kernel p
   and going on in launch order, with its own gaps, as long as the next kernel ends in time.
 - gap use = time in the gaps of high in which low ran ÷ Σ fit(g) over the gaps g of high: 1 where low got all the time
@@ -89,7 +89,7 @@ def execute_pair(high: MeasuredJob, low: MeasuredJob, schedule: SharingSchedule,
             ],
             schedule.scheduler,
         )
-        gaps_s = [kernel.gap_s for kernels in high_job.executed_rounds for kernel in kernels]
+        gaps_s = [high_job.first_gap_s, *(kernel.gap_s for each in high_job.executed_rounds for kernel in each)]
     predicted = replay(
         [
             high.predicted_stream(HIGH_PRIORITY, by_place=schedule.by_place, endless=False),
@@ -98,7 +98,8 @@ def execute_pair(high: MeasuredJob, low: MeasuredJob, schedule: SharingSchedule,
         schedule.scheduler,
     )
     fit_s = math.fsum(fitting_s(low.rounds[-1], gap_s) for gap_s in gaps_s)
-    predicted_fit_s = math.fsum(fitting_s(low.rounds[-1], kernel.gap_s) for kernel in high.all_rounds.kernels)
+    predicted_gaps_s = [high.first_gap_s, *(kernel.gap_s for kernel in high.all_rounds.kernels)]
+    predicted_fit_s = math.fsum(fitting_s(low.rounds[-1], gap_s) for gap_s in predicted_gaps_s)
     return PairOutcome(
         high=high.workload.name,
         low=low.workload.name,

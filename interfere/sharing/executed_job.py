@@ -59,6 +59,7 @@ class ExecutedJob:
     ) -> None:
         self.name = workload.name
         self.executed_rounds: list[list[TimelineKernel]] = []  # what ran so far
+        self.first_gap_s = 0.0  # before it
         self._workload, self._rounds, self._starts = workload, rounds, segment_starts
         self._table = table or PredictionTable(())
         self._thread = threading.Thread(target=self._run, name=f"job {workload.name}", daemon=True)
@@ -93,7 +94,8 @@ class ExecutedJob:
     def begin(self) -> float:
         """Build the workload, warm it up, and run its host up to the first launch."""
         self._thread.start()
-        return self._next().gap_s
+        self.first_gap_s = self._next().gap_s
+        return self.first_gap_s
 
     @property
     def predicted_run_s(self) -> float:
@@ -212,10 +214,10 @@ def _measure(workload: Workload, rounds: int) -> tuple[float, tuple[Timeline, ..
     from interfere.sharing.operator_interception import operators_on_one_core
 
     with operators_on_one_core(), ExecutedJob(workload, rounds=rounds) as job:
-        first_launch_s = job.begin()
+        first_gap_s = job.begin()
         while not job.execute().is_last:
             pass
-        return first_launch_s, tuple(Timeline(name=job.name, kernels=tuple(each)) for each in job.executed_rounds)
+        return first_gap_s, tuple(Timeline(name=job.name, kernels=tuple(each)) for each in job.executed_rounds)
 
 
 def find_segment_starts(
@@ -260,7 +262,7 @@ class MeasuredJob:
     workload: Workload
     segment_starts: frozenset[LaunchKey]
     rounds: tuple[Timeline, ...]
-    first_launch_s: float  # after the start: a job that waits at the begin of its steps launches late
+    first_gap_s: float  # before its first launch: of a job that waits at the begin of its steps
 
     @property
     def all_rounds(self) -> Timeline:
@@ -280,7 +282,7 @@ class MeasuredJob:
             timeline=self.all_rounds,
             predicted=tuple(prediction for measured in self.rounds for prediction in table.predict_round(measured)),
             priority=priority,
-            start_s=self.first_launch_s,
+            first_gap_s=self.first_gap_s,
             rounds=None if endless else 1,
             host_waits=True,
         )
@@ -288,11 +290,11 @@ class MeasuredJob:
 
 def measure_job(workload: Workload, rounds: int) -> MeasuredJob:
     """Run a workload alone for `rounds` steps, and cut its steps into segments."""
-    first_launch_s, measured = _measure(workload, rounds)
+    first_gap_s, measured = _measure(workload, rounds)
     starts = find_segment_starts(measured)
     return MeasuredJob(
         workload=workload,
         segment_starts=starts,
         rounds=tuple(in_segments(operators, starts) for operators in measured),
-        first_launch_s=first_launch_s,
+        first_gap_s=first_gap_s,
     )

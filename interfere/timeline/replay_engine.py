@@ -74,8 +74,9 @@ class _ReplayEngine:
     def run(self) -> None:
         """Process events in order of time until the replay ends."""
         while True:
-            # 1. Note which streams have finished, and launch what is due.
+            # 1. Note which streams have started and finished, and launch what is due.
             for state in self.states:
+                state.started = state.started or state.start_s <= self.now_s
                 state.finished = state.finish_s <= self.now_s
                 while state.next_launch_s <= self.now_s:
                     self._launch(state)
@@ -97,6 +98,8 @@ class _ReplayEngine:
         times_s = [self.until_s, turn.until_s]
         for state in self.states:
             times_s.append(state.next_launch_s)
+            if not state.started:
+                times_s.append(state.start_s)
             if state.index == turn.running:
                 times_s.append(self.now_s + state.head_remaining_s)
             if not state.finished:
@@ -211,10 +214,10 @@ class _ReplayEngine:
     def _outcome(self, state: StreamState) -> StreamOutcome:
         stream, finished = state.stream, state.finished
         if isinstance(stream, ExecutedStream):
-            start_s, round_s, kernels = 0.0, 0.0, state.completed
+            round_s, kernels = 0.0, state.completed
         else:
             rounds, kernels = divmod(state.completed, len(state.durations_s))
-            start_s, round_s = stream.start_s, rounds * stream.timeline.solo_s
+            round_s = rounds * stream.timeline.solo_s
         alone_s = round_s + math.fsum(state.durations_s[:kernels]) + math.fsum(state.gaps_s[:kernels])
         if state.ready and state.head_started:
             alone_s += state.durations_s[state.head] - state.head_remaining_s
@@ -222,11 +225,13 @@ class _ReplayEngine:
             # The part of a gap that has not passed is no progress yet.
             gap_s = state.gaps_s[(state.completed - 1) % len(state.gaps_s)]
             alone_s -= max(0.0, state.last_completion_s + gap_s - self.now_s)
+        if state.started:
+            alone_s += min(state.first_gap_s, self.now_s - state.start_s)
         return StreamOutcome(
             name=stream.name,
             priority=stream.priority,
             finished=finished,
-            elapsed_s=max(0.0, (state.finish_s if finished else self.now_s) - start_s),
+            elapsed_s=max(0.0, (state.finish_s if finished else self.now_s) - state.start_s),
             alone_s=alone_s,
             kernels=state.completed,
             executed_s=state.executed_s,
@@ -240,9 +245,15 @@ class _ReplayEngine:
 def _initial_state(index: int, stream: KernelStream | ExecutedStream, mode: KernelScheduler) -> StreamState:
     """Return a stream before its first launch. The host of an executed stream runs up to that launch."""
     if isinstance(stream, ExecutedStream):
-        first_launch_s = stream.source.begin()
+        first_gap_s = stream.source.begin()
         return StreamState(
-            index=index, stream=stream, durations_s=[], gaps_s=[], launch_ahead=1, next_launch_s=first_launch_s
+            index=index,
+            stream=stream,
+            durations_s=[],
+            gaps_s=[],
+            launch_ahead=1,
+            first_gap_s=first_gap_s,
+            next_launch_s=first_gap_s,
         )
     return StreamState(
         index=index,
@@ -251,5 +262,7 @@ def _initial_state(index: int, stream: KernelStream | ExecutedStream, mode: Kern
         gaps_s=[kernel.gap_s for kernel in stream.timeline.kernels],
         launch_ahead=1 if stream.host_waits else mode.launch_ahead,
         intercept_s=mode.overhead_frac * stream.timeline.solo_s / len(stream.timeline.kernels),
-        next_launch_s=stream.start_s,
+        start_s=stream.start_s,
+        first_gap_s=stream.first_gap_s,
+        next_launch_s=stream.start_s + stream.first_gap_s,
     )

@@ -30,6 +30,7 @@ class KernelStream:
     timeline: Timeline
     priority: int = 0  # the highest goes first
     start_s: float = 0.0
+    first_gap_s: float = 0.0  # time of its host between the start and the first launch
     rounds: int | None = 1  # how often the timeline runs; None: as long as any other stream runs
     predicted: tuple[KernelPrediction, ...] = ()  # what a scheduler knows of each kernel; empty: the truth
     host_waits: bool = False  # the host waits for each kernel, also where the sharing mode lets it launch ahead
@@ -46,7 +47,7 @@ class KernelStream:
             for name, is_met, remedy in needs
             if not is_met
         ]
-        check(number_violations(self, "start_s", nan=False) + violations)
+        check(number_violations(self, "start_s", "first_gap_s", nan=False) + violations)
 
     @property
     def name(self) -> str:
@@ -163,6 +164,9 @@ class StreamState:
     gaps_s: list[float]  # after each of these kernels
     launch_ahead: int
     intercept_s: float = 0.0  # time of the host that the sharing mode adds to each launch
+    start_s: float = 0.0
+    first_gap_s: float = 0.0  # before the first launch; no scheduler knows its length
+    started: bool = False
     launched_s: deque[float] = field(default_factory=deque)  # launch times of kernels that are not complete
     next_launch_s: float = math.inf
     solo_end_s: float = 0.0  # when a device of its own would be through with all launches and their gaps
@@ -191,7 +195,7 @@ class StreamState:
     @property
     def active(self) -> bool:
         """Whether the stream has started and is not finished."""
-        return self.launched > 0 and not self.finished
+        return self.started and not self.finished
 
     @property
     def head(self) -> int:
@@ -220,6 +224,8 @@ class StreamState:
         """
         if isinstance(self.stream, ExecutedStream):
             gaps_s = self.stream.source.predicted_gaps_s
+        elif not self.completed:
+            gaps_s = ()
         else:
             last = (self.completed - 1) % len(self.durations_s)
             gaps_s = self.stream.predicted[last].gaps_s if self.stream.predicted else (self.gaps_s[last],)

@@ -127,7 +127,7 @@ def serve_job(name: str, role: Role, core: int, folder: Path, orders: Connection
             step(time.sleep)
             session.end_step()
         own = session.member
-        orders.send((alone.segment_starts, alone.rounds, alone.first_launch_s))
+        orders.send((alone.segment_starts, alone.rounds, alone.first_gap_s))
         while (order := orders.recv()) is not None:
             planner = order.arm.scheduler
             _schedule(order, nice)
@@ -171,9 +171,9 @@ class Jobs:
             process = context.Process(target=serve_job, args=(name, role, core, folder, theirs), daemon=True)
             process.start()
             self._processes.append(process)
-            starts, rounds, first_launch_s = self._orders[name, role].recv()  # so each measures itself alone
+            starts, rounds, first_gap_s = self._orders[name, role].recv()  # so each measures itself alone
             self.alone[name] = MeasuredJob(
-                workload=find_workload(name), segment_starts=starts, rounds=rounds, first_launch_s=first_launch_s
+                workload=find_workload(name), segment_starts=starts, rounds=rounds, first_gap_s=first_gap_s
             )
             print(f"{name}, {role}: segments of {self.segment_s(name) * 1e3:.2f} ms", flush=True)
 

@@ -27,7 +27,7 @@ def test_a_job_that_waits_before_its_first_operator_is_predicted_to_launch_late(
         job = measure_job(sample_workloads.waiting(waits_first=waits_first), 3)
         for endless in (True, False):
             stream = job.predicted_stream(1, by_place=True, endless=endless)
-            assert (stream.start_s >= sample_workloads.PAUSE_S) == waits_first
+            assert (stream.first_gap_s >= sample_workloads.PAUSE_S) == waits_first
 
 
 def test_backward_passes_and_optimizer_steps_are_seen() -> None:

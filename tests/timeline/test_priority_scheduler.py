@@ -27,12 +27,12 @@ def preempting(rule: FillingRule, preemption_s: float) -> PriorityGapFillingSche
 class RecordedSource:
     """Executes nothing: its kernels take the times of a timeline."""
 
-    def __init__(self, timeline: Timeline, rounds: int | None, first_launch_s: float = 0.0) -> None:
+    def __init__(self, timeline: Timeline, rounds: int | None, first_gap_s: float = 0.0) -> None:
         self.name, self.timeline, self.rounds, self.executed = timeline.name, timeline, rounds, 0
-        self.first_launch_s = first_launch_s
+        self.first_gap_s = first_gap_s
 
     def begin(self) -> float:
-        return self.first_launch_s
+        return self.first_gap_s
 
     @property
     def predicted_run_s(self) -> float:
@@ -54,22 +54,22 @@ class RecordedSource:
     high=timelines(),
     low=timelines(),
     rounds=st.integers(1, 3),
-    first_launch_s=st.sampled_from([0.0, 7 * US]),
+    first_gap_s=st.sampled_from([0.0, 7 * US]),
     mode=st.sampled_from([*MODES, ANY, budget(0.1), preempting(FillingRule.BUDGET, 5 * US)]),
 )
 def test_executed_streams_are_scheduled_as_recorded_ones(
-    high: Timeline, low: Timeline, rounds: int, first_launch_s: float, mode: KernelScheduler
+    high: Timeline, low: Timeline, rounds: int, first_gap_s: float, mode: KernelScheduler
 ) -> None:
     recorded = replay(
         [
-            KernelStream(timeline=high, priority=1, rounds=rounds, start_s=first_launch_s, host_waits=True),
+            KernelStream(timeline=high, priority=1, rounds=rounds, first_gap_s=first_gap_s, host_waits=True),
             KernelStream(timeline=low, rounds=None, host_waits=True),
         ],
         mode,
     )
     executed = replay(
         [
-            ExecutedStream(source=RecordedSource(high, rounds, first_launch_s), priority=1, rounds=rounds),
+            ExecutedStream(source=RecordedSource(high, rounds, first_gap_s), priority=1, rounds=rounds),
             ExecutedStream(source=RecordedSource(low, None), rounds=None),
         ],
         mode,
@@ -186,6 +186,21 @@ def test_gaps_that_vary_are_not_taken_for_their_mean() -> None:
     by_budget = replay(streams, budget(0.05)).outcomes[0]
     assert by_mean.waited_s / by_mean.alone_s > 0.25
     assert by_budget.waited_s / by_budget.alone_s <= 0.05 + 45 / (200 * 120)
+
+
+def test_nothing_that_needs_a_prediction_runs_before_the_first_launch_of_a_job_that_has_started() -> None:
+    """A low kernel of 60 µs fits into the first gap of 100 µs, but nobody knows how long that gap is."""
+    low = KernelStream(timeline=line("low", (60, 0)), rounds=None)
+    waited_s = {}
+    for mode in (PriorityGapFillingScheduler(), budget(0.05), ANY):
+        high = KernelStream(timeline=line("high", (100, 0)), priority=1, first_gap_s=100 * US, rounds=1)
+        outcome = replay([high, low], mode).outcomes[0]
+        waited_s[mode.rule] = outcome.waited_s
+        assert outcome.alone_s == pytest.approx(200 * US)
+        assert outcome.elapsed_s == pytest.approx(200 * US + outcome.waited_s)
+        assert (outcome.gap_used_s > 0) == (mode.rule == FillingRule.ANY)
+    assert waited_s[FillingRule.FITS] == waited_s[FillingRule.BUDGET] == 0
+    assert waited_s[FillingRule.ANY] == pytest.approx(20 * US)
 
 
 def test_an_invalid_budget_is_refused() -> None:
