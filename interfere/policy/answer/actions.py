@@ -4,7 +4,7 @@ Of the rules that make a job wait the binding one comes first.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -48,6 +48,13 @@ def with_members(rule: Rule, stands_for: tuple[str, str], members: tuple[str, st
     job_id = members[0] if rule.job_id == first else rule.job_id
     partner_id = members[1] if rule.partner_id == second else rule.partner_id
     return replace(rule, job_id=job_id, partner_id=partner_id)
+
+
+def refuse_pair(table: PairCosts, i: int, j: int, job_id: str, partner_id: str) -> Refusal:
+    """Return the refusal of two members of the classes of a forbidden pair of a table."""
+    rule = table.rules.blocking_rule(i, j)
+    assert rule is not None
+    return refuse(job_id, partner_id, with_members(rule, (table.rows[i].id, table.columns[j].id), (job_id, partner_id)))
 
 
 class AnswerBuilder:
@@ -128,35 +135,21 @@ class AnswerBuilder:
                 forbidden, jobs = ~table.allowed, candidates.counts
                 pairs = int(jobs @ forbidden @ [len(each) for each in self._decision.partners(candidates, table)])
                 total += pairs if table.running else (pairs - int(jobs @ np.diagonal(forbidden))) // 2
-                for i in self._waiting_first(candidates):
+                for i, j, job_id, partner_id in self._forbidden_pairs(candidates, table):
                     if len(listed) >= MAX_REFUSALS:
                         break
-                    for j in np.flatnonzero(forbidden[i]).tolist():
-                        self._list_refusals(candidates, table, i, j, listed)
+                    pair = frozenset((job_id, partner_id))
+                    if len(pair) == 2 and pair not in listed:
+                        listed[pair] = refuse_pair(table, i, j, job_id, partner_id)
         return tuple(listed.values()), total
 
-    def _waiting_first(self, candidates: Candidates) -> list[int]:
-        """Return the indices of the job classes, classes with a waiting job first."""
+    def _forbidden_pairs(self, candidates: Candidates, table: PairCosts) -> Iterator[tuple[int, int, str, str]]:
+        """Yield the row, the column and the ids of each forbidden pair; classes with a waiting job come first."""
+        partners = self._decision.partners(candidates, table)
         starts = [all(job.id in self._group_of for job in members) for members in candidates.job_classes]
-        return sorted(range(len(starts)), key=lambda i: starts[i])
-
-    def _list_refusals(
-        self, candidates: Candidates, table: PairCosts, i: int, j: int, listed: dict[frozenset[str], Refusal]
-    ) -> None:
-        """Add the forbidden pairs between job class i and partner class j to `listed`, up to `MAX_REFUSALS` entries."""
-        rule: Rule | None = None
-        for job_id in (job.id for job in candidates.job_classes[i]):
-            for partner_id in (job.id for job in self._decision.partners(candidates, table)[j]):
-                pair = frozenset((job_id, partner_id))
-                if len(listed) >= MAX_REFUSALS:
-                    return
-                if len(pair) == 1 or pair in listed:
-                    continue
-                rule = rule or table.rules.blocking_rule(i, j)
-                if rule is None:
-                    return
-                stands_for = (table.rows[i].id, table.columns[j].id)
-                listed[pair] = refuse(job_id, partner_id, with_members(rule, stands_for, (job_id, partner_id)))
+        for i in sorted(range(len(starts)), key=starts.__getitem__):
+            for j in np.flatnonzero(~table.allowed[i]).tolist():
+                yield from ((i, j, job.id, other.id) for job in candidates.job_classes[i] for other in partners[j])
 
 
 _Rank = tuple[int, float, int]

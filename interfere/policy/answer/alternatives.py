@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from interfere.matching.problem import WAITS, Floats, Placement, all_waiting
-from interfere.policy.answer.actions import refuse, with_members
+from interfere.policy.answer.actions import refuse, refuse_pair
 from interfere.policy.costs.candidates import Candidates, Host
 from interfere.policy.costs.group_costs import PairCosts
 from interfere.policy.device_class import DeviceClass
@@ -120,10 +120,8 @@ def refusals(decision: DecisionProblem, action: Action) -> tuple[tuple[Refusal, 
                 total += 1
                 examples = partners.setdefault(group, {})
                 listed = len(examples) < MAX_EXAMPLES or partner_id == action.partner_id
-                if listed and partner_id not in examples and (rule := table.rules.blocking_rule(i, j)) is not None:
-                    stands_for = (table.rows[i].id, table.columns[j].id)
-                    rule = with_members(rule, stands_for, (job_id, partner_id))
-                    examples[partner_id] = refuse(job_id, partner_id, rule)
+                if listed and partner_id not in examples:
+                    examples[partner_id] = refuse_pair(table, i, j, job_id, partner_id)
     return (*alone.values(), *(refusal for examples in partners.values() for refusal in examples.values())), total
 
 
