@@ -142,6 +142,7 @@ def _run_and_exit(run: Callable[[Sequence[int]], None], descriptors: Sequence[in
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 LARGE_BYTES = 512 * 1024  # from this size on, memory is mapped by itself and returned at once when it is freed
 ARENAS = 2  # heaps; Python's own small objects live in neither
+COLLECT_AFTER = 10_000  # objects more than before; with 50,000 a large decision takes no less time
 
 
 def return_freed_memory() -> None:
@@ -162,10 +163,12 @@ def return_freed_memory() -> None:
 
 
 def leave_out_what_stays() -> None:
-    """Exclude the objects that are loaded now from garbage collection (gc.freeze).
+    """Exclude the objects that are loaded now from garbage collection (gc.freeze), and collect less often.
 
-    The collector would traverse 60,000 objects again and again, 30 ms each time, while no thread runs. Call this once
-    in a process, when everything is loaded.
+    The collector would traverse 60,000 objects again and again, 30 ms each time, while no thread runs. A decision makes
+    many objects and no cycles of garbage: for 12,500 devices with 20,000 residents the collector took a sixth of the
+    time. Call this once in a process, when everything is loaded.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])

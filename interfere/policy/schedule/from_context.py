@@ -20,10 +20,10 @@ from interfere.policy.costs.group_tables import GroupTable
 from interfere.policy.costs.objectives import Objective, PlannedObjective
 from interfere.policy.device_class import DeviceClass, DeviceClassMembers
 from interfere.policy.rules.jobs_on_class import JobsOnClass
-from interfere.policy.rules.runtime import P90_Z, TICK_S, remaining_quantile_s
+from interfere.policy.rules.runtime import P90_Z, TICK_S, pair_ends_s, remaining_quantile_s
 from interfere.policy.schedule.problem import Deadlines, Floats, RunningJobs, ScheduleObjective, ScheduleProblem
 from interfere.policy.schedule.timeline import EPSILON_S
-from interfere.policy.slowdowns import all_residents, resident_pairs
+from interfere.policy.slowdowns import resident_pairs
 from interfere.records import ActionKind, Device, Job
 from interfere.records.cluster import spans
 
@@ -328,22 +328,30 @@ def running_jobs(
     class. A job may join a group only where it is one or two jobs on exactly the same devices of one class.
     """
     class_of = {device_id: k for k, members in enumerate(classes) for device_id in members.device_ids}
-    slowdowns = resident_pairs(all_residents(context), context)
+    shared = [
+        (device, job) for device in context.snapshot.devices if len(device.residents) > 1 for job in device.residents
+    ]
+    slowdowns = resident_pairs(shared, context)
     rows = work_s.tolist()
     groups = []
-    on_several: dict[str, tuple[Device, ...]] = {}  # the jobs that share devices with a job on several
+    # The jobs that share devices with a job on several devices, or with two others.
+    on_several: dict[str, tuple[Device, ...]] = {}
+    pairs: list[tuple[int, str, str]] = []  # (device class, name, name)
     for device in context.snapshot.devices:
-        if any(job.gpus > 1 for job in device.residents):
-            on_several |= {job.id: context.resident_devices[job.id] for job in device.residents}
-        elif device.residents:
-            k = class_of[device.id]
-            names = sorted([job.id for job in device.residents])
-            numbers = tuple([number_of[name] for name in names])
-            ends_s = _ends_on_one_device_s(names, [rows[number][k] for number in numbers], slowdowns)
-            is_joined = len(names) <= 2
-            groups.append(
-                RunningJobs(device_class=k, gpus=1, jobs=numbers, ends_s=tuple(ends_s), may_be_joined=is_joined)
-            )
+        residents = device.residents
+        if not residents:
+            continue
+        k = class_of[device.id]
+        if len(residents) > 2 or any(job.gpus > 1 for job in residents):
+            on_several |= {job.id: context.resident_devices[job.id] for job in residents}
+        elif len(residents) == 1:
+            number = number_of[residents[0].id]
+            end_s = max(10 * EPSILON_S, rows[number][k])
+            groups.append(RunningJobs(device_class=k, gpus=1, jobs=(number,), ends_s=(end_s,)))
+        else:
+            name, other = sorted(job.id for job in residents)
+            pairs.append((k, name, other))
+    groups += _pairs_on_one_device(pairs, slowdowns, number_of, work_s)
     for names in _groups_on_shared_devices(on_several):
         devices_of = {name: {device.id for device in on_several[name]} for name in names}
         devices = set().union(*devices_of.values())
@@ -379,21 +387,24 @@ def _groups_on_shared_devices(devices_of: Mapping[str, Sequence[Device]]) -> lis
     return [sorted(group) for group in groups.values()]
 
 
-def _ends_on_one_device_s(names: Sequence[str], alone_s: Sequence[float], slowdowns: SlowdownBeside) -> Sequence[float]:
-    """Seconds until each resident of one device ends, as `_end_times_s`; of one and of two without its loop."""
-    if len(names) == 1:
-        return [max(10 * EPSILON_S, alone_s[0])]
-    if len(names) == 2:
-        slowed = slowdowns.get((names[0], names[1]), 1.0), slowdowns.get((names[1], names[0]), 1.0)
-        together_s = [alone_s[0] * slowed[0], alone_s[1] * slowed[1]]
-        first = 0 if together_s[0] <= together_s[1] else 1
-        step_s = together_s[first]
-        ends_s = [0.0, 0.0]
-        ends_s[first] = max(10 * EPSILON_S, step_s)
-        left_s = max(0.0, alone_s[1 - first] - step_s / slowed[1 - first])
-        ends_s[1 - first] = max(10 * EPSILON_S, step_s + left_s)
-        return ends_s
-    return _end_times_s(names, slowdowns, dict(zip(names, alone_s, strict=True)), {name: {""} for name in names})
+def _pairs_on_one_device(
+    pairs: Sequence[tuple[int, str, str]], slowdowns: SlowdownBeside, number_of: Mapping[str, int], work_s: Floats
+) -> list[RunningJobs]:
+    """Return the pairs of residents that share one device, of (device class, name, name), with their ends."""
+    device_class = np.array([k for k, _, _ in pairs], dtype=np.int64)
+    numbers = [(number_of[name], number_of[other]) for _, name, other in pairs]
+    first, second = np.array(numbers, dtype=np.int64).reshape(len(pairs), 2).T
+    ends_s = pair_ends_s(
+        work_s[first, device_class],
+        work_s[second, device_class],
+        np.array([slowdowns.get((name, other), 1.0) for _, name, other in pairs]),
+        np.array([slowdowns.get((other, name), 1.0) for _, name, other in pairs]),
+    )
+    ends = np.maximum(10 * EPSILON_S, np.stack(ends_s, axis=1)).tolist()
+    return [
+        RunningJobs(device_class=k, gpus=1, jobs=jobs, ends_s=tuple(pair))
+        for (k, _, _), jobs, pair in zip(pairs, numbers, ends, strict=True)
+    ]
 
 
 def _end_times_s(

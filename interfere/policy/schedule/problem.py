@@ -8,6 +8,7 @@ kinds, which group the jobs that no rule and no prediction tells apart. Pure arr
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,7 @@ LOGISTIC_SCALE = 1.702
 MISS_DIGITS = 2  # of expected misses: a hundredth of a job is within the error of the approximation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunningJobs:
+class RunningJobs(NamedTuple):
     """Jobs that run on the same set of devices of one class."""
 
     device_class: int
