@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from interfere.data.importers.gavel import import_gavel, import_philly
+from interfere.data.importers.gavel import import_gavel
+from interfere.data.importers.published_traces import import_philly
 from interfere.data.tables import Table
 from interfere.data.traces import JobTrace, VirtualCluster
 from interfere.sim.trace_worlds import scale_to_load, worlds_of

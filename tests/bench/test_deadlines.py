@@ -17,7 +17,8 @@ from statistics import NormalDist
 import pytest
 from rich.console import Console
 
-from interfere.data.importers.lucid import import_helios, import_lucid
+from interfere.data.importers.lucid import import_lucid
+from interfere.data.importers.published_traces import import_helios
 from interfere.data.tables import Table
 from interfere.records.limits import DEFAULT_RISK
 from interfere.reports.terminal import TerminalDocument

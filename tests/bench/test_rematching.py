@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from interfere.data.importers.lucid import import_helios, import_lucid
+from interfere.data.importers.lucid import import_lucid
+from interfere.data.importers.published_traces import import_helios
 from interfere.data.tables import Table
 from interfere.data.traces import VirtualCluster
 from interfere.matching.rematching import Rematching, RematchingProblem, rematch

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from interfere.data.importers.import_result import ImportResult
-from interfere.data.importers.lucid import import_helios, import_lucid
+from interfere.data.importers.lucid import import_lucid
+from interfere.data.importers.published_traces import import_helios
 from interfere.data.tables import Table, write_table
 from interfere.data.traces import write_trace
 from interfere.sim.schedulers.records import PRESETS

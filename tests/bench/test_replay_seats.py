@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from interfere.data.importers.gavel import import_gavel, import_philly
+from interfere.data.importers.gavel import import_gavel
+from interfere.data.importers.published_traces import import_philly
 from interfere.data.loading import shipped_table
 from interfere.data.tables import Table, read_table, write_table
 from interfere.data.traces import JobTrace, TraceJob, VirtualCluster, write_trace
