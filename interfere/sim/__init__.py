@@ -6,7 +6,7 @@ into edge devices that are present at night only. `truth`: how fast jobs really 
 scheduler believes about that.
 
 Simulation. `cluster`: which jobs wait and run now, and how far each has come. `replay`: the clock that moves a cluster
-from event to event and asks a scheduler at each, or in rounds (`schedulers.rounds`). A job may load before its first
+from event to event and asks a scheduler at each, or in rounds (`schedulers.registry`). A job may load before its first
 step and end after its last one (`world.Phase`). A scheduler is whatever has `decide` (`cluster.Scheduler`): it reads
 the cluster and answers starts, stops, drops, promised deadlines, and when it wants to be asked again.
 

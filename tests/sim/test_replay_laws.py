@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from interfere.sim.replay import Replayed, replay
 from interfere.sim.schedulers.orders import Fifo
 from interfere.sim.schedulers.queue import QueueScheduler
-from interfere.sim.schedulers.rounds import RoundScheduler
+from interfere.sim.schedulers.registry import RoundScheduler
 from interfere.sim.truth import TableTruth, TruthTable
 from interfere.sim.world import World
 from interfere.testing.schedulers import devices, job

@@ -1,6 +1,7 @@
 """Makes every scheduler of its record and of what it is told beside it."""
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 
 from interfere.extensions import ExtensionKind, find_extension
 from interfere.predict.residual import OnlineModel
@@ -17,11 +18,29 @@ from interfere.sim.schedulers.planner import (
 from interfere.sim.schedulers.preemptive import PreemptiveScheduler, RematchingScheduler
 from interfere.sim.schedulers.queue import Backfill, QueueScheduler, SlotAdmission
 from interfere.sim.schedulers.records import Queue, SchedulerRecord, Sharing
-from interfere.sim.schedulers.rounds import RoundScheduler
 from interfere.sim.schedulers.sharing import GreedySharing, GuestPlacement, SchedulerSettings
+from interfere.sim.world import LATE_S
 
 REMATCHING_SLICE_S = 300.0  # about a round of Gavel, 6 min (Narayanan et al., OSDI 2020)
 MIN_SPAN_S = 60.0  # a shorter window of a job in company is mostly start-up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundScheduler:
+    """A scheduler that decides at whole multiples of `round_s` alone; between two of them everything waits.
+
+    A real scheduler looks at its queue every few seconds, not at the moment of an event.
+
+    Law: nothing starts, stops or is dropped between two rounds.
+    """
+
+    inner: Scheduler
+    round_s: float
+
+    def decide(self, cluster: Cluster) -> Decision:
+        """Return the inner scheduler's decision where a round is due; else ask for the next round."""
+        next_s = math.ceil((cluster.now_s - LATE_S) / self.round_s) * self.round_s
+        return Decision(wake_s=next_s) if next_s > cluster.now_s + LATE_S else self.inner.decide(cluster)
 
 
 def make_scheduler(record: SchedulerRecord, settings: SchedulerSettings) -> Scheduler:
