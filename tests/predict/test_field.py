@@ -1,5 +1,7 @@
 """The field: its posterior is that of least squares with priors, its variances are found, and its laws hold."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from interfere.predict.field.gaussian import Posterior, condition, learn_variances, learned_scales
 from interfere.predict.field.spaces import EffectSpace, RowSpace
-from interfere.predict.field.terms import ABSENT, Rows, Term
+from interfere.predict.field.terms import ABSENT, Rows, Term, indicator
 
 
 def world(seed: int, rows: int = 40, jobs: int = 6) -> tuple[Rows, list[Term]]:
@@ -207,3 +209,36 @@ def test_the_whole_covariance_of_effects_is_found() -> None:
     )
     assert posterior.term("job").covariance[0] == pytest.approx(true, abs=0.015)
     assert float(posterior.rows.noise_var[0]) == pytest.approx(0.01, rel=0.05)
+
+
+def test_rows_that_show_their_bound_tell_nothing_of_what_lies_below_it() -> None:
+    """Effects of jobs of which every pair shows at least 0; a third of the pairs lie below, and one stands out."""
+    rng, n = np.random.default_rng(0), 12
+    own, harm = rng.normal(0.1, 0.3, n), rng.normal(0.0, 0.2, n)
+    victims, neighbours = (each.ravel() for each in np.indices((n, n)))
+    sums = own[victims] + harm[neighbours]
+    values = np.maximum(sums, 0.0) + rng.normal(0, 0.02, n * n)
+    odd = int(np.argmin(sums))
+    values[odd] = 1.0
+    one, weights = np.ones(n * n), np.ones(n * n)
+    weights[odd] = 0.01
+    terms = [
+        replace(indicator("own", victims, n, 0.3**2), is_bounded=True),
+        replace(indicator("harm", neighbours, n, 0.2**2), is_bounded=True),
+        indicator("pair", np.arange(n * n), n * n, 0.01**2),
+    ]
+    rows = Rows(values=values, noise_var=0.02**2 * one, weights=weights, bounds=np.zeros(n * n))
+    bounded, linear = (
+        learn_variances(each, terms, rounds=4) for each in (rows, replace(rows, bounds=np.full(n * n, -np.inf)))
+    )
+    assert not linear.at_bound.any()
+    assert not bounded.at_bound[odd], "a value that the bound does not explain"
+    clear = (np.abs(sums) > 0.1) & (np.arange(n * n) != odd)
+    assert np.array_equal(bounded.at_bound[clear], sums[clear] < 0.0)
+    asked = {name: (groups, one[:, None]) for name, groups in (("own", victims), ("harm", neighbours))}
+    error, error_of_linear = (
+        float(np.abs(np.maximum(each.predict(asked)[0], 0.0) - np.maximum(sums, 0.0)).mean())
+        for each in (bounded, linear)
+    )
+    assert error <= 0.02
+    assert error <= 0.5 * error_of_linear

@@ -4,6 +4,10 @@ Every row is one measurement or one observed window, and every row is the sum of
 
     y_r = Σ_t  loadings_t[r] · effect_t[group_t[r]]  +  noise_r
 
+Of terms that are bounded, a row shows the larger of their sum and its bound: a neighbour adds no negative time. A row
+whose bounded terms lie below its bound tells nothing of them (Tobin 1958, "Estimation of relationships for limited
+dependent variables"); which rows do, the other rows tell.
+
 One row or half a million, one algebra: the posterior is that of Gaussian process regression, in whichever space is
 smaller (`spaces`).
 
@@ -19,10 +23,11 @@ from types import MappingProxyType
 import numpy as np
 
 from interfere.predict.field.spaces import Asked, Space, space_of
-from interfere.predict.field.terms import FLAT_VARIANCE, Floats, Ints, Rows, Term, indicator
+from interfere.predict.field.terms import ABSENT, FLAT_VARIANCE, Bools, Floats, Ints, Rows, Term, indicator
 
 DEGREES_OF_FREEDOM = 4.0  # of Student's t for the noise: 3 to 5 is usual for contaminated normal errors (Lange 1989)
 JITTER = 1e-10
+SHOWN_SD = 3.0  # standard deviations of its noise above the bound: such a value shows more than the bound
 NOISE_ROWS = 4.0  # rows that the prior of a source's noise is worth
 
 
@@ -35,6 +40,7 @@ class Posterior:
     space: Space
     log_evidence: float  # log marginal likelihood of the rows, up to a constant
     student: Floats  # float64[p]: Student's weight of each row, at most 1
+    at_bound: Bools  # bool[p]: rows that show their bound; in `rows` and `terms` they do not load on bounded terms
 
     def term(self, name: str) -> Term:
         """Return the term of this name. Raises KeyError."""
@@ -71,11 +77,17 @@ class Posterior:
         return mean, np.maximum(variance, 0.0)
 
 
-def condition(rows: Rows, terms: Sequence[Term], *, robust_rounds: int = 0) -> Posterior:
+def condition(rows: Rows, terms: Sequence[Term], *, robust_rounds: int = 0, at_bound: Bools | None = None) -> Posterior:
     """Return the posterior of all effects given the rows.
 
     `robust_rounds`: how often the weights of Student's t are adjusted to the errors that the posterior leaves.
+    `at_bound` bool[p]: rows that show their bound.
     """
+    if at_bound is not None and at_bound.any() and rows.bounds is not None:
+        rows = replace(rows, values=np.where(at_bound, rows.values - rows.bounds, rows.values))
+        terms = [
+            replace(term, groups=np.where(at_bound, ABSENT, term.groups)) if term.is_bounded else term for term in terms
+        ]
     deviations = rows.values - sum((term.prior_means() for term in terms), np.zeros(len(rows)))
     student = np.ones(len(rows))
     for k in range(robust_rounds + 1):
@@ -87,7 +99,14 @@ def condition(rows: Rows, terms: Sequence[Term], *, robust_rounds: int = 0) -> P
             scale = np.maximum(rows.noise_var + (noise - left), rows.noise_var)
             student = np.minimum((DEGREES_OF_FREEDOM + 1.0) / (DEGREES_OF_FREEDOM + errors**2 / scale), 1.0)
     log_evidence = -0.5 * float(deviations @ space.solved) - 0.5 * space.log_determinant
-    return Posterior(rows=rows, terms=tuple(terms), space=space, log_evidence=log_evidence, student=student)
+    return Posterior(
+        rows=rows,
+        terms=tuple(terms),
+        space=space,
+        log_evidence=log_evidence,
+        student=student,
+        at_bound=np.zeros(len(rows), dtype=np.bool_) if at_bound is None else at_bound,
+    )
 
 
 Scales = Mapping[str, float]
@@ -120,13 +139,50 @@ def learn_variances(
     learned_rows = rows if start_noise_var is None else replace(rows, noise_var=start_noise_var)
     posterior = condition(learned_rows, current)
     for k in range(rounds):
+        at_bound = _rows_at_bound(posterior, rows, current)
         for place, (term, prior) in enumerate(zip(current, priors, strict=True)):
             if not math.isinf(term.prior_groups):
                 current[place] = replace(term, covariance=_learned_variances(posterior, term, prior))
         if sources is not None:
             learned_rows = replace(rows, noise_var=_learned_noise(posterior, rows, sources, noise_rows))
-        posterior = condition(learned_rows, current, robust_rounds=robust_rounds if k == rounds - 1 else 0)
+        posterior = condition(
+            learned_rows, current, robust_rounds=robust_rounds if k == rounds - 1 else 0, at_bound=at_bound
+        )
     return posterior
+
+
+def _rows_at_bound(posterior: Posterior, rows: Rows, terms: Sequence[Term]) -> Bools:
+    """Return bool[p]: the rows whose bounded terms lie below their bound, by what all other rows say of them.
+
+    Either the bounded terms of a row are where the other rows have them, at f ± √v below the bound b, and the row shows
+    b; or the row's value y shows them. With the variance s² of all that is not bounded, the first is the more likely
+    where (y - b)² / s² ≤ (y - f)² / (s² + v).
+    """
+    found = np.zeros(len(rows), dtype=np.bool_)
+    if rows.bounds is None:
+        return found
+    noise = posterior.rows.noise_var / (posterior.rows.weights * posterior.student)
+    near = np.flatnonzero(rows.values - rows.bounds <= SHOWN_SD * np.sqrt(noise))
+    if not len(near):
+        return found
+    # 1. The bounded terms, the others, and all, given every row.
+    of_all = {term.name: (term.groups[near], term.loadings[near]) for term in terms}
+    of_bounded = {term.name: of_all[term.name] for term in terms if term.is_bounded}
+    of_others = {name: asked for name, asked in of_all.items() if name not in of_bounded}
+    (f, v), (_, others_var), (_, all_var) = map(posterior.predict, (of_bounded, of_others, of_all))
+    # 2. The bounded terms without a row's own value, of which a row at its bound gives none to them.
+    noise, bounds, precision = noise[near], rows.bounds[near], posterior.space.diagonal()[near]
+    gain = np.where(posterior.at_bound[near], 0.0, 0.5 * (v + all_var - others_var) / noise)
+    f = f - gain * posterior.space.solved[near] / precision
+    v = v + gain**2 / precision
+    # 3. The two explanations.
+    others = [term for term in terms if term.is_answer and not term.is_bounded]
+    unbounded_var = sum((term.covariance[term.groups[near], 0, 0] for term in others), noise)
+    nuisances = {term.name: of_all[term.name] for term in terms if not term.is_answer}
+    value = rows.values[near] - (posterior.predict(nuisances)[0] if nuisances else 0.0)
+    is_likelier = (value - bounds) ** 2 / unbounded_var <= (value - f) ** 2 / (unbounded_var + v)
+    found[near] = (f < bounds) & is_likelier
+    return found
 
 
 def learned_scales(posterior: Posterior, terms: Sequence[Term]) -> Scales:
@@ -136,6 +192,14 @@ def learned_scales(posterior: Posterior, terms: Sequence[Term]) -> Scales:
         for learned, prior in zip(posterior.terms, terms, strict=True)
         if not math.isinf(prior.prior_groups)
     }
+
+
+def determined_groups(posterior: Posterior, name: str) -> float:
+    """Return how many effects of a term the rows determine: each counts the share of its variance that they took."""
+    covariance = posterior.effects(name)[1]
+    before = np.einsum("gdd->gd", posterior.term(name).covariance)
+    after = np.einsum("gdd->gd", covariance)
+    return float((1.0 - after / np.where(before > 0.0, before, 1.0))[before > 0.0].sum())
 
 
 def _usual_scale(term: Term, prior: Floats) -> float:

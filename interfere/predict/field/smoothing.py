@@ -18,18 +18,23 @@ from typing import Any
 
 import numpy as np
 
-from interfere.predict.field.gaussian import Posterior, Scales, learn_variances, learned_scales
+from interfere.predict.field.gaussian import (
+    Posterior,
+    Scales,
+    determined_groups,
+    learn_variances,
+    learned_scales,
+)
 from interfere.predict.field.terms import Floats, Ints, Rows, Term
 from interfere.predict.field.window_terms import (
     LEAST_VAR,
     MEDIAN_SQUARE,
     answer_terms,
-    compared_sources,
     first_noise,
     noise_sources,
+    nuisance_effects,
     nuisance_terms,
     rows_of,
-    seen_by_two,
 )
 from interfere.predict.online import shifts
 from interfere.predict.online.belief_state import (
@@ -37,8 +42,6 @@ from interfere.predict.online.belief_state import (
     DomainBelief,
     DomainKey,
     LevelShift,
-    NuisanceEffect,
-    NuisanceEffects,
     PairObservation,
     RecentWindow,
 )
@@ -76,6 +79,7 @@ class _Explanation:
     observations: tuple[PairObservation, ...]
     posterior: Posterior
     scales: Scales
+    scale_groups: Scales  # effects that the scale of the pairs was learned from, now and earlier
     device: DeviceBelief | None  # the basis of an unseen device type, with the pairs of the windows
 
     @property
@@ -119,7 +123,7 @@ class Smoother:
         start, changed, is_suspect, is_settled = self._changed_stack(anchor, key, domain, windows)
         is_new_epoch = changed is not None and domain.epoch == before.epoch
         if start > 0:
-            anchor = self._moved(anchor, key, before, windows[:start], self._prior_noise_var)
+            anchor = self._moved(anchor, key, before, windows[:start], self._prior_noise_var, start=before.scales)
             windows = windows[start:]
         under = changed or before
         # 2. All windows together.
@@ -128,14 +132,15 @@ class Smoother:
             noise_var = max(noise_var, _scatter(windows[domain.smoothed_at - domain.window_count :]))
         scales = {} if is_new_epoch else domain.scales
         explanation = self._explain(anchor, key, under, windows, noise_var=noise_var, start=scales)
-        smoothed = self._write(explanation, self._state, key, under)
-        self._state.nuisances[key] = _nuisances(explanation)
+        smoothed = self._write(explanation, self._state, key, replace(under, scales=explanation.scales))
+        self._state.nuisances[key] = nuisance_effects(explanation.observations, explanation.posterior)
         # 3. Where the windows are many, the older half leaves.
         since = len(windows) if is_new_epoch else 0
         if len(windows) >= MAX_RECENT:
             half = len(windows) // 2
-            learned = replace(under, scales=explanation.scales)
-            anchor = self._moved(anchor, key, learned, windows[:half], explanation.usual_noise_var)
+            anchor = self._moved(
+                anchor, key, under, windows[:half], explanation.usual_noise_var, start=explanation.scales
+            )
             windows = windows[half:]
         self._state.anchors[key] = anchor.state
         interval = domain.smoothing_interval if is_suspect else min(2 * domain.smoothing_interval, MAX_INTERVAL)
@@ -195,11 +200,14 @@ class Smoother:
         domain: DomainBelief,
         windows: Sequence[RecentWindow],
         noise_var: float,
+        *,
+        start: Scales,
     ) -> Effects:
         """Return the anchor after these windows, which leave the recent ones."""
         moved = anchor.of_state(anchor.state.copy())
-        explanation = self._explain(anchor, key, domain, windows, noise_var=noise_var, start=domain.scales)
-        moved.state.domains[key] = self._write(explanation, moved.state, key, domain)
+        explanation = self._explain(anchor, key, domain, windows, noise_var=noise_var, start=start)
+        learned = replace(domain, scales=explanation.scales, scale_groups=explanation.scale_groups)
+        moved.state.domains[key] = self._write(explanation, moved.state, key, learned)
         return moved
 
     # --- the explanation --------------------------------------------------------------------------------------------
@@ -218,12 +226,19 @@ class Smoother:
         observations = tuple(window.observation for window in windows)
         answers, device = answer_terms(anchor, key, domain, observations, noise_var)
         terms = [*answers, *nuisance_terms(observations, noise_var)]
-        rows = rows_of(observations, noise_var)
-        posterior = self._learned(rows, terms, noise_sources(observations), start=start)
+        rows = rows_of(self._effects, observations, noise_var)
+        # The prior variance of pairs is what earlier windows told: scales relative to it are those of these windows.
+        relative = {name: scale / domain.pair_scale if name == "pair" else scale for name, scale in start.items()}
+        posterior = self._learned(rows, terms, noise_sources(observations), start=relative)
+        scales = dict(learned_scales(posterior, terms))
+        if "pair" in scales:
+            scales["pair"] *= domain.pair_scale
+        earlier = domain.scale_groups.get("pair", 0.0)
         return _Explanation(
             observations=observations,
             posterior=posterior,
-            scales=learned_scales(posterior, terms),
+            scales=scales,
+            scale_groups={"pair": earlier + determined_groups(posterior, "pair")} if "pair" in scales else {},
             device=device,
         )
 
@@ -260,7 +275,13 @@ class Smoother:
         whether a change is suspected, and whether the windows speak clearly against one.
         """
         before = anchor.state.domains[key]
-        changed = replace(before, epoch=before.epoch + 1, covariance=shifts.epoch_covariance(before))
+        changed = replace(
+            before,
+            epoch=before.epoch + 1,
+            covariance=shifts.epoch_covariance(before),
+            scales={name: scale for name, scale in before.scales.items() if name != "pair"},
+            scale_groups={},
+        )
         if domain.epoch > before.epoch:  # found earlier, and still within the recent windows: is it still believed?
             is_believed = self._ratio(anchor, key, before, changed, windows) > 0.0
             return 0, changed if is_believed else None, False, False
@@ -293,7 +314,7 @@ class Smoother:
         The variance of single pairs stays as usual: errors that no two pairs share are noise or lies.
         """
         observations = [window.observation for window in windows]
-        rows = rows_of(observations, self._prior_noise_var)
+        rows = rows_of(self._effects, observations, self._prior_noise_var)
         sources, evidence = noise_sources(observations), []
         if len({each.reporter for each in observations}) < MIN_REPORTERS:
             sources = np.zeros_like(sources)
@@ -383,7 +404,8 @@ class Smoother:
         }
         for k, mean, variance in zip(newest.tolist(), *map(np.ndarray.tolist, posterior.predict(asked)), strict=True):
             belief = effects.of_pair(explanation.observations[k], domain)
-            evidence = belief.evidence(mean, max(variance, LEAST_VAR), domain.epoch)
+            bound = effects.least_change(explanation.observations[k]) if posterior.at_bound[k] else 0.0
+            evidence = belief.evidence(bound + mean, max(variance, LEAST_VAR), domain.epoch)
             effects.keep_evidence(explanation.observations[k], evidence)
 
 
@@ -401,39 +423,3 @@ def _level_shifts(term: Term, mean: Floats, variance: Floats, epoch: int) -> dic
         label: LevelShift(level, spread, epoch)
         for label, level, spread in zip(term.labels, mean.tolist(), variance.tolist(), strict=True)
     }
-
-
-def _nuisances(explanation: _Explanation) -> NuisanceEffects:
-    """Return what later windows of the same reporters and devices are corrected by."""
-
-    def effects(name: str) -> dict[Any, NuisanceEffect]:
-        if not explanation.posterior.has(name):
-            return {}
-        mean, variance = explanation.posterior.levels(name)
-        labels = explanation.posterior.term(name).labels
-        found = zip(labels, mean.tolist(), variance.tolist(), strict=True)
-        return {label: NuisanceEffect(level, spread) for label, level, spread in found}
-
-    def newest(name: str) -> dict[str, NuisanceEffect]:
-        """Return the effect of the newest block of each source, which has the lowest number."""
-        by_source: dict[str, tuple[int, NuisanceEffect]] = {}
-        for (source, block), effect in effects(name).items():
-            if source not in by_source or block < by_source[source][0]:
-                by_source[source] = block, effect
-        return {source: effect for source, (_, effect) in by_source.items()}
-
-    def shared(kind: str) -> frozenset[str]:
-        kept = zip(explanation.observations, seen_by_two(explanation.observations, kind), strict=True)
-        return frozenset(observation.victim[0] for observation, ok in kept if ok)
-
-    return NuisanceEffects(
-        reporters=effects("reporter"),
-        reporter_jobs=effects("reporter and job"),
-        reporters_lately=newest("reporter and time"),
-        devices=effects("device"),
-        devices_lately=newest("device and time"),
-        seen_by_two=shared("reporter"),
-        on_two_devices=shared("device"),
-        compared_reporters=compared_sources(explanation.observations, "reporter"),
-        compared_devices=compared_sources(explanation.observations, "device"),
-    )

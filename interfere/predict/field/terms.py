@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 ABSENT = -1  # group of a row that a term says nothing of
 FLAT_VARIANCE = 1e6  # of effects around a rough guess of theirs: as good as unknown
@@ -33,6 +34,7 @@ class Term:
     is_full: bool = False  # whether the whole covariance is learned, the same of all groups; else a scale of it
     start: Floats | None = None  # float64[g]: variances from which learning starts, where each group has its own
     is_answer: bool = True  # False for a nuisance: an effect of who reported, not of what is asked
+    is_bounded: bool = False  # of the sum of all bounded terms, a row shows at least its bound
 
     @property
     def size(self) -> int:
@@ -55,6 +57,7 @@ class Rows:
     values: Floats  # float64[p]
     noise_var: Floats  # float64[p], prior: what it is expected to be
     weights: Floats  # float64[p], in (0, 1]: the variance of the noise is divided by it
+    bounds: Floats | None = None  # float64[p]: the least that a row shows of its bounded terms; None: there is none
 
     def __len__(self) -> int:
         return len(self.values)

@@ -20,9 +20,16 @@ from typing import Any
 
 import numpy as np
 
+from interfere.predict.field.gaussian import Posterior
 from interfere.predict.field.terms import ABSENT, Floats, Ints, Rows, Term
 from interfere.predict.online import shifts
-from interfere.predict.online.belief_state import DomainBelief, DomainKey, PairObservation
+from interfere.predict.online.belief_state import (
+    DomainBelief,
+    DomainKey,
+    NuisanceEffect,
+    NuisanceEffects,
+    PairObservation,
+)
 from interfere.predict.online.effects import NO_PAIRS, Effects
 from interfere.predict.online.prior import WorkloadKey
 from interfere.predict.online.unseen_device import DeviceBelief, PairPoints
@@ -38,12 +45,13 @@ SURPRISE = 3.0  # standard deviations
 MEDIAN_SQUARE = 0.455  # of a standard normal variable
 
 
-def rows_of(observations: Sequence[PairObservation], noise_var: float) -> Rows:
-    """Return windows as rows of the field: log observed - log predicted."""
+def rows_of(anchor: Effects, observations: Sequence[PairObservation], noise_var: float) -> Rows:
+    """Return windows as rows of the field: log observed - log predicted; no neighbour speeds a job up."""
     return Rows(
         values=np.array([each.log_observed - each.log_predicted for each in observations]),
         noise_var=np.array([noise_var + each.composition_var for each in observations]),
         weights=np.array([each.weight for each in observations]),
+        bounds=np.array([anchor.least_change(each) for each in observations]),
     )
 
 
@@ -74,6 +82,7 @@ def answer_terms(
         terms.append(
             Term(
                 name="unseen device",
+                is_bounded=True,
                 groups=np.zeros(len(observations), dtype=np.int64),
                 loadings=projection,
                 covariance=device.covariance[None],
@@ -99,6 +108,7 @@ def _level_terms(
     return [
         Term(
             name="own",
+            is_bounded=True,
             groups=victim_of,
             loadings=one,
             covariance=own[:, 1, None, None],
@@ -110,6 +120,7 @@ def _level_terms(
         ),
         Term(
             name="drift",
+            is_bounded=True,
             groups=victim_of,
             loadings=(_ages(victim_of)[:, None] < np.array(STEPS)).astype(np.float64),
             covariance=shifts.OWN_DRIFT * np.diff(reach, axis=1)[:, :, None] * np.eye(len(STEPS)),
@@ -119,6 +130,7 @@ def _level_terms(
         ),
         Term(
             name="harm",
+            is_bounded=True,
             groups=neighbour_of,
             loadings=one,
             covariance=harm[:, 1, None, None],
@@ -140,6 +152,7 @@ def _stack_terms(
     terms = [
         Term(
             name="domain",
+            is_bounded=True,
             groups=np.zeros(p, dtype=np.int64),
             loadings=np.column_stack([np.ones(p), x]),
             covariance=np.array([[[v00, v01], [v01, v11]]]),
@@ -152,6 +165,7 @@ def _stack_terms(
         terms.append(
             Term(
                 name="family",
+                is_bounded=True,
                 groups=family_of,
                 loadings=np.ones((p, 1)),
                 covariance=family[:, 1, None, None],
@@ -177,6 +191,7 @@ def _model_error_terms(anchor: Effects, observations: Sequence[PairObservation])
         terms.append(
             Term(
                 name=name,
+                is_bounded=True,
                 groups=np.where(measured, ABSENT, codes),
                 loadings=np.array([found[role][2] for found in of_rows]),
                 covariance=covariance,
@@ -192,7 +207,8 @@ def _pair_term(
 ) -> Term:
     """Return the term of single pairs; `beyond_basis` float64[p] is variance that an unseen device adds to them.
 
-    Its scale is learned after a change of the stack only; before, it is known from repeated measurements.
+    Its scale is learned after a change of the stack only; before, it is known from repeated measurements. What earlier
+    windows told of it counts as many effects as they determined.
     """
     pair_of, pairs = _codes([(each.victim, each.neighbour) for each in observations])
     first = np.unique(pair_of, return_index=True)[1]
@@ -204,7 +220,7 @@ def _pair_term(
         covariance=(prior[:, 1] + beyond_basis[first])[:, None, None],
         mean=prior[:, :1],
         labels=tuple(pairs),
-        prior_groups=SHARED_GROUPS if domain.epoch else math.inf,
+        prior_groups=SHARED_GROUPS + domain.scale_groups.get("pair", 0.0) if domain.epoch else math.inf,
     )
 
 
@@ -262,6 +278,42 @@ def _nuisance_term(name: str, groups: Ints, labels: Sequence[Hashable], start: F
         is_shared=start is None,
         start=None if start is None else variance + start,
         is_answer=False,
+    )
+
+
+def nuisance_effects(observations: Sequence[PairObservation], posterior: Posterior) -> NuisanceEffects:
+    """Return what later windows of the same reporters and devices are corrected by."""
+
+    def effects(name: str) -> dict[Any, NuisanceEffect]:
+        if not posterior.has(name):
+            return {}
+        mean, variance = posterior.levels(name)
+        labels = posterior.term(name).labels
+        found = zip(labels, mean.tolist(), variance.tolist(), strict=True)
+        return {label: NuisanceEffect(level, spread) for label, level, spread in found}
+
+    def newest(name: str) -> dict[str, NuisanceEffect]:
+        """Return the effect of the newest block of each source, which has the lowest number."""
+        by_source: dict[str, tuple[int, NuisanceEffect]] = {}
+        for (source, block), effect in effects(name).items():
+            if source not in by_source or block < by_source[source][0]:
+                by_source[source] = block, effect
+        return {source: effect for source, (_, effect) in by_source.items()}
+
+    def shared(kind: str) -> frozenset[str]:
+        kept = zip(observations, seen_by_two(observations, kind), strict=True)
+        return frozenset(observation.victim[0] for observation, ok in kept if ok)
+
+    return NuisanceEffects(
+        reporters=effects("reporter"),
+        reporter_jobs=effects("reporter and job"),
+        reporters_lately=newest("reporter and time"),
+        devices=effects("device"),
+        devices_lately=newest("device and time"),
+        seen_by_two=shared("reporter"),
+        on_two_devices=shared("device"),
+        compared_reporters=compared_sources(observations, "reporter"),
+        compared_devices=compared_sources(observations, "device"),
     )
 
 

@@ -146,6 +146,8 @@ class Belief:
             del self.state.streams[stream_key]
         for victim in [each for each in self.state.histories if shifts.domain_of(each) == key]:
             del self.state.histories[victim]
+        for state in (self.state, self.state.anchors[key]):  # what looked like changes of jobs was that of the stack
+            state.changed_jobs = {each for each in state.changed_jobs if shifts.domain_of(each) != key}
         return replace(learned, epoch="domain", since=since)
 
     def learn_group(self, observations: Sequence[PairObservation]) -> LearnedWindow:

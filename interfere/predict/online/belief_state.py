@@ -125,12 +125,18 @@ class DomainBelief:
     contradictions: int = 0  # windows since then that were hardly believed
     is_settled: bool = False  # the last comparison spoke clearly against a change of the stack
     scales: Scales = field(default_factory=dict)  # of the prior variances, as the last smoothing learned them
+    scale_groups: Scales = field(default_factory=dict)  # effects that these scales were learned from
     recent: tuple[RecentWindow, ...] = ()
 
     @property
     def drift_scale(self) -> float:
         """Return how fast the levels of its jobs drift, relative to the usual."""
         return self.scales.get("drift", 1.0)
+
+    @property
+    def pair_scale(self) -> float:
+        """Return the variance of single pairs after a change of the stack, relative to the usual."""
+        return self.scales.get("pair", 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +215,7 @@ class BeliefState:
     reporter_weights: dict[str, float] = field(default_factory=dict)  # weights set by operators; 1 otherwise
     unprofiled: set[WorkloadKey] = field(default_factory=set)  # jobs without facts
     of_new_family: set[WorkloadKey] = field(default_factory=set)  # observed jobs whose family training never saw
+    changed_jobs: set[WorkloadKey] = field(default_factory=set)  # whose level changed, though that of others did not
     with_stand_in: set[SoloKey] = field(default_factory=set)  # jobs that were learned without a profile of their own
     solo_rates: dict[SoloKey, SoloRate] = field(default_factory=dict)
     pending: dict[SoloKey, tuple[Progress, ...]] = field(default_factory=dict)

@@ -20,6 +20,7 @@ Forgetting: every update moves a variance back to the prior's by the share `FORG
 hundred windows fades. Law: the observed pair's prediction moves toward the observation and never past it.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -63,7 +64,8 @@ class PairBelief:
     """The posterior of log observed - log predicted for one ordered pair, from job effects and from the pair's own
     windows."""
 
-    error_mean: float  # mean of the model's error, by the effects of both jobs
+    error_mean: float  # mean of the model's error, by the effects of both jobs; with the shift, at least the bound
+    below_bound: float  # how far the effects lie below the bound: 0 where they lie above it
     shift_mean: float
     shift_var: float
     effects_var: float  # of the sum of all effects, that of the pair included: V
@@ -130,6 +132,8 @@ class Effects:
             error_mean, error_var = error_mean + float(of_device[0][0]), error_var + float(of_device[1][0])
         shift_mean, shift_var = shifts.expected_shift(self.state, observation, domain)
         effects_var = error_var + shift_var
+        below_bound = max(self.least_change(observation) - error_mean - shift_mean, 0.0)
+        error_mean += below_bound
         # 2. The pair's own windows.
         mean, variance = error_mean, effects_var
         own = self.state.pairs.get(observation.victim, NO_PAIRS).get(observation.neighbour[0])
@@ -140,12 +144,22 @@ class Effects:
             variance = 1.0 / precision + later_var + own.extra_var
         return PairBelief(
             error_mean=error_mean,
+            below_bound=below_bound,
             shift_mean=shift_mean,
             shift_var=shift_var,
             effects_var=effects_var,
             mean=shift_mean + mean,
             variance=variance,
         )
+
+    def least_change(self, observation: PairObservation) -> float:
+        """Return the least that effects of jobs change a pair's log slowdown by: no neighbour speeds a job up.
+
+        A job that has changed by itself has none: its slowdowns are told against a rate alone that no longer holds.
+        """
+        if observation.victim in self.state.changed_jobs:
+            return -math.inf
+        return -max(observation.log_predicted, 0.0)
 
     def of_unseen_device(self, observation: PairObservation) -> DeviceBelief:
         """Return the posterior of a window's device type, on which the model was not trained."""
@@ -155,7 +169,9 @@ class Effects:
     def learn(self, observation: PairObservation, domain: DomainBelief, update: Update) -> DomainBelief:
         """Update every posterior of the window's jobs and pair; return the domain's posterior."""
         before = self.of_pair(observation, domain)
-        of_effects = replace(update, share=before.share)
+        of_effects = replace(
+            update, share=0.0 if self._shows_bound(observation, domain, before, update) else before.share
+        )
         # 1. The model's errors.
         self._learn_model_errors(observation, of_effects)
         # 2. The device type, where the model never saw it.
@@ -176,6 +192,17 @@ class Effects:
             observation, after.evidence(before.mean + before.variance * update.gain, remaining, domain.epoch)
         )
         return replace(domain, pair_count=domain.pair_count + 1) if is_new else domain
+
+    def _shows_bound(
+        self, observation: PairObservation, domain: DomainBelief, before: PairBelief, update: Update
+    ) -> bool:
+        """Return whether a window shows the bound of its pair's effects, as `gaussian` has it: the effects stay."""
+        pair_var = self.pair_prior_var(domain, measured=observation.measured) * self.prior.variance_scale_of(
+            observation.log_predicted
+        )
+        others_var = max(update.variance - before.effects_var, 0.0) + pair_var
+        as_effects = (update.error + before.below_bound) ** 2 / max(update.variance, others_var)
+        return before.below_bound > 0.0 and update.error**2 / others_var <= as_effects
 
     def begin_pair_epoch(
         self, observation: PairObservation, domain: DomainBelief, change: float, variance: float
@@ -239,7 +266,9 @@ class Effects:
     def pair_prior_var(self, domain: DomainBelief | None, *, measured: bool) -> float:
         """Return the prior variance of a pair's effect, at variance scale 1."""
         variance = MEASURED_PAIR_VAR if measured else self.prior.pair_var
-        return variance + (shifts.EPOCH_PAIR_VAR if domain and (domain.epoch or domain.is_unseen) else 0.0)
+        if domain is None or not (domain.epoch or domain.is_unseen):
+            return variance
+        return domain.pair_scale * (variance + shifts.EPOCH_PAIR_VAR)
 
     def model_errors(self, observation: PairObservation) -> list[tuple[Posterior | None, Floats, Floats]]:
         """Return (posterior or None, covariance, features) of the victim and of the neighbour."""

@@ -129,9 +129,11 @@ class PairCorrections:
         errors = self._model_errors(pairs, log_predicted, with_variances=with_variances)
         error_mean, before, after = (np.where(measured, 0.0, each) for each in errors)
         device_mean, device_var = self._of_unseen_device(pairs, log_predicted, coordinates)
-        error_mean = error_mean + device_mean
-        # 2. Shifts, and the effects of single pairs.
+        # 2. Shifts, and the effects of single pairs; no neighbour speeds a job up that has not changed by itself.
         shift_mean, shift_var = self._shifts(pairs, families, log_predicted, domain)
+        has_bound = np.array([key not in self._state.changed_jobs for key in pairs.keys])[pairs.victim]
+        bound = np.where(has_bound, -np.maximum(log_predicted, 0.0), -np.inf)
+        error_mean = np.maximum(error_mean + device_mean, bound - shift_mean)
         scale = self._prior.variance_scale(log_predicted)
         pair_prior, pair_var = (self._pair_variances(of_domain, measured) for of_domain in (None, domain))
         after = after + scale * pair_var

@@ -102,6 +102,7 @@ def learn_shift(state: BeliefState, observation: PairObservation, domain: Domain
 def begin_job_epoch(state: BeliefState, key: WorkloadKey, domain: DomainBelief, change: float, variance: float) -> None:
     """Move a job's own shift by `change`, and make it uncertain."""
     mean, before = own_shift(state, key, domain)
+    state.changed_jobs.add(key)
     state.own_shift[key] = LevelShift(mean + change, max(before, variance, CHANGED_LEVEL_VAR), domain.epoch)
 
 

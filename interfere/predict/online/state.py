@@ -24,7 +24,7 @@ from interfere.records import Progress
 from interfere.records.documents import from_json, to_json
 from interfere.sharing_modes import SharingMode, parse_sharing_mode
 
-FORMAT = 11  # raised whenever learning or this layout changes: states of an older format are then ignored
+FORMAT = 12  # raised whenever learning or this layout changes: states of an older format are then ignored
 
 
 def dump_state(model: OnlineModel, *, facts: str = "") -> bytes:

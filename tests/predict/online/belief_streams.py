@@ -103,8 +103,8 @@ def observation(
     )
 
 
-def run_stream(stream: Stream) -> StreamResult:
-    """Report windows of random pairs, one after another."""
+def run_stream(stream: Stream, sent: Callable[[PairObservation], None] = lambda _: None) -> StreamResult:
+    """Report windows of random pairs, one after another; each is given to `sent` too."""
     rng, n = np.random.default_rng(stream.seed), stream.jobs
     effects = 0.3 + rng.normal(0, 0.2, (n, 1)) + rng.normal(0, 0.15, (1, n)) + rng.normal(0, 0.1, (n, n))
     table = np.maximum(effects, 0.02)
@@ -134,7 +134,9 @@ def run_stream(stream: Stream) -> StreamResult:
         counts[victim] += 1
         observed = min(max(observed, math.log(0.2)), math.log(100.0))
         name = f"r{reporter}" if stream.named else ""
-        learned = belief.learn(observation(victim, neighbour, table[victim, neighbour], observed, name))
+        window = observation(victim, neighbour, table[victim, neighbour], observed, name)
+        sent(window)
+        learned = belief.learn(window)
         result.learned.append((victim, learned))
         if changed and victim == 0 and not result.windows_to_learn_change:
             late = sum(v == 0 for v, _ in result.learned[stream.windows // 2 :])
