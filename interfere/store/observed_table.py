@@ -34,6 +34,7 @@ from interfere.records import (
     Progress,
     ReporterWeight,
 )
+from interfere.records.solo_rates import SoloKey, SoloRate, solo_rates, window_slowdown
 from interfere.sharing_modes import SharingMode
 from interfere.store.store import Store
 
@@ -44,7 +45,6 @@ UNSTABLE_SD = 0.25  # of log slowdown between windows: above it, no single numbe
 LEVEL_WINDOWS = 9  # newest windows whose median is the present level
 LEVEL_DEVIATIONS, MIN_LEVEL_DISTANCE = 4.0, 0.1  # of a window that still belongs to it: robust deviations; log slowdown
 MAX_OTHER_LEVEL = 3  # consecutive windows off on one side: what is older belongs to another level
-_JobKey = tuple[str, str]  # workload, device type
 
 
 class _RowKey(NamedTuple):
@@ -114,13 +114,13 @@ def observed_table(
     """
     # 1. Read the windows that count, and the steps per second of each job alone.
     windows, last_sequence = logged_windows(store, up_to)
-    solo_rates = _solo_rates(logged.window for logged in windows)
+    rates = solo_rates(logged.window for logged in windows)
     # 2. Group the slowdowns by victim and company.
     slowdowns_by_row = _slowdowns_by_row(windows, {(change.device_type, change.mode): change for change in changes})
     # 3. Keep the rows whose jobs all have a profile.
     combined = combine_profiles((*profiles, *store.profiles.all()))
     known_profiles = {(job.workload, job.device_type): job for job in combined.jobs}
-    jobs: dict[_JobKey, JobProfile] = {}
+    jobs: dict[SoloKey, JobProfile] = {}
     without_facts: set[str] = set()
     rows: list[PairMeasurement | GroupMeasurement] = []
     held_windows = 0
@@ -130,7 +130,7 @@ def observed_table(
         if not slowdowns:
             continue
         profile_of = {
-            workload: _profile(workload, key.device_type, known_profiles, solo_rates)
+            workload: _profile(workload, key.device_type, known_profiles, rates)
             for workload in (key.victim, *key.company)
         }
         known_jobs = [job for job in profile_of.values() if job is not None]
@@ -262,8 +262,11 @@ def counted_windows(entries: Iterable[LogEntry]) -> list[LoggedWindow]:
             (muted.discard if observation.weight > 0 else muted.add)(observation.reporter)
         elif isinstance(observation, Progress) and observation.reporter not in muted:
             windows.append((entry.sequence, observation, entry.result is ObservationResult.QUARANTINED))
-    solo_rates = _solo_rates(window for _, window, _ in windows)
-    return [LoggedWindow(*each, _window_slowdown(each[1], solo_rates)) for each in windows]
+    rates = solo_rates(window for _, window, _ in windows)
+    return [
+        LoggedWindow(*each, window_slowdown(each[1], rates.get((each[1].workload, each[1].device_type))))
+        for each in windows
+    ]
 
 
 def is_in_company(logged: LoggedWindow) -> bool:
@@ -271,34 +274,15 @@ def is_in_company(logged: LoggedWindow) -> bool:
     return bool(logged.window.company) and MIN_SLOWDOWN <= logged.slowdown <= MAX_SLOWDOWN
 
 
-def _solo_rates(windows: Iterable[Progress]) -> dict[_JobKey, float]:
-    """Return the steps per second of each job alone: the median over the windows without neighbours."""
-    rates: dict[_JobKey, list[float]] = {}
-    for window in windows:
-        if not window.company and window.steps > 0:
-            rate = window.steps / (window.end_s - window.start_s)
-            rates.setdefault((window.workload, window.device_type), []).append(rate)
-    return {job: float(np.median(of_job)) for job, of_job in rates.items()}
-
-
-def _window_slowdown(window: Progress, solo_rates: dict[_JobKey, float]) -> float:
-    """Return the slowdown of a window: the reported one, else solo rate ÷ the window's rate; NaN without solo rate or
-    steps."""
-    if not math.isnan(window.slowdown):
-        return window.slowdown
-    solo_rate = solo_rates.get((window.workload, window.device_type), math.nan)
-    return solo_rate * (window.end_s - window.start_s) / window.steps if window.steps > 0 else math.nan
-
-
 def _profile(
-    workload: str, device_type: str, known_profiles: dict[_JobKey, JobProfile], solo_rates: dict[_JobKey, float]
+    workload: str, device_type: str, known_profiles: dict[SoloKey, JobProfile], rates: Mapping[SoloKey, SoloRate]
 ) -> JobProfile | None:
     """Return the known profile, or else a profile with the step time alone; None where both are unknown."""
     profile = known_profiles.get((workload, device_type))
-    solo_rate = solo_rates.get((workload, device_type))
-    if profile is not None or solo_rate is None:
+    rate = rates.get((workload, device_type))
+    if profile is not None or rate is None:
         return profile
-    return JobProfile(workload=workload, device_type=device_type, step_time_s=1 / solo_rate, source=SOURCE)
+    return JobProfile(workload=workload, device_type=device_type, step_time_s=1 / rate.steps_per_s, source=SOURCE)
 
 
 def _measurement(

@@ -2,7 +2,8 @@
 
 The upgrade is `upgraded_by_families`. Half of the pairs are reported, in windows without a campaign; a tenth was never
 measured before. Prints the mean errors of speed of the running belief, and of each retrained model with the same log:
-on the newest windows, and on the pairs that nobody reported, with the coverage of their 90 % intervals.
+on the newest windows, and on the pairs that nobody reported, with the coverage of their 90 % intervals. At the end, by
+how much the error on the newest windows grew from the first retrained model to the last.
 """
 
 import math
@@ -86,16 +87,20 @@ def run(seed: int, rounds: int, models: Mapping[str, ModelSettings]) -> None:
         store_path = work / "store.db"
         retrain([base], work, store=store_path, models=models)
         store, count = SqliteStore(store_path), 0
+        late: list[float] = []  # errors of the retrained models on the newest windows
         for k in range(rounds + 1):
             if k:
                 made = retrain([base], work, store=store_path, models=models)
-                _tell(f"retrained {k} ({made.outcome.value}: {made.reason[:80]})", work, store, others, truth, encoder)
+                what = f"retrained {k} ({made.outcome.value}: {made.reason[:80]})"
+                late.append(_tell(what, work, store, others, truth, encoder))
             store.observations.append(
                 [NewObservation(observation=w) for w in observed_windows(reported, truth, count, rng)], 2e9
             )
             count += len(reported)
             _tell(f"{count} windows", work, store, others, truth, encoder)
         store.close()
+        if late:
+            print(f"  from the first of {rounds} rounds to the last: {late[-1] - late[0]:+.4f}", flush=True)
 
 
 def _tell(
@@ -105,7 +110,7 @@ def _tell(
     others: Mapping[str, list[PairMeasurement]],
     truth: Truth,
     encoder: FeatureEncoder,
-) -> None:
+) -> float:
     folder = champion_folder(work)
     late = score_on_log(folder, encoder, logged_windows(store)[0], ()).error
     line = f"  {what}: newest windows {late:.4f}"
@@ -113,6 +118,7 @@ def _tell(
         error, coverage = served_error(folder, store, pairs, truth)
         line += f", {name} and unreported {error:.4f} ({coverage:.3f})"
     print(line, flush=True)
+    return late
 
 
 if __name__ == "__main__":

@@ -60,6 +60,13 @@ def test_steps_count_against_the_solo_rate_of_the_whole_log(store: SqliteStore) 
     }
 
 
+def test_one_wrong_solo_window_moves_no_row(store: SqliteStore) -> None:
+    """The table and the server read one rate: of two in the middle, the one nearer to what was known."""
+    append(store, window(1, "a", steps=100.0), window(2, "a", steps=1.0), window(3, "a", "b", steps=50.0))
+    append(store, window(4, "b", steps=10.0))
+    assert [p.slowdown for p in observed_table(store).table.pairs] == [pytest.approx(2.0)]
+
+
 def test_invalid_windows_are_left_out_and_jobs_without_facts_are_named(store: SqliteStore) -> None:
     good = window(1, "a", "b", slowdown=1.5)
     append(store, good, window(2, "a", "nobody", slowdown=1.5), window(3, "a", "b", "c", slowdown=1.5))

@@ -46,8 +46,9 @@ from interfere.predict.online.belief_state import (
     RecentWindow,
 )
 from interfere.predict.online.belief_state import Posterior as JobPosterior
+from interfere.predict.online.change_points import LevelTest
 from interfere.predict.online.effects import FORGETTING, Effects
-from interfere.predict.online.job_windows import USUAL_NOISE_VAR, LevelTest
+from interfere.predict.online.noise import USUAL_NOISE_VAR
 from interfere.predict.online.prior import WorkloadKey
 from interfere.predict.online.unseen_device import DeviceBelief
 

@@ -24,8 +24,9 @@ from interfere.predict.online.belief_state import (
     ReporterRecord,
     Update,
 )
+from interfere.predict.online.change_points import JobHistory, LevelTest
 from interfere.predict.online.effects import Effects, Expectation
-from interfere.predict.online.job_windows import JobHistory, LevelTest, StreamNoise, student_weight
+from interfere.predict.online.noise import StreamNoise, student_weight
 from interfere.predict.online.prior import ResidualPrior
 from interfere.sharing_modes import SharingMode
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple, Self
 
 from interfere.predict.field.gaussian import Scales
-from interfere.predict.online.job_windows import JobHistory, SoloKey, SoloRate, StreamKey, StreamNoise
+from interfere.predict.online.change_points import JobHistory
+from interfere.predict.online.noise import StreamKey, StreamNoise
 from interfere.predict.online.prior import Floats, WorkloadKey
 from interfere.predict.online.unseen_device import Coordinates, DeviceBelief
 from interfere.records import Progress
+from interfere.records.solo_rates import SoloKey, SoloRate
 from interfere.sharing_modes import SharingMode
 
 DomainKey = tuple[str, SharingMode]  # device type, mode

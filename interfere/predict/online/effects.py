@@ -36,7 +36,7 @@ from interfere.predict.online.belief_state import (
     Posterior,
     Update,
 )
-from interfere.predict.online.job_windows import USUAL_NOISE_VAR
+from interfere.predict.online.noise import USUAL_NOISE_VAR
 from interfere.predict.online.prior import Floats, ResidualPrior, RolePrior, WorkloadKey
 from interfere.predict.online.unseen_device import DeviceBelief, PairPoints
 from interfere.sharing_modes import SharingMode

@@ -16,11 +16,12 @@ from interfere.predict.groups import common_log_error, composed_slowdown, copy_s
 from interfere.predict.online.base_predictions import BasePredictions, ResolveProfile
 from interfere.predict.online.belief import Belief, LearnedWindow
 from interfere.predict.online.belief_state import BeliefState, DomainKey, PairObservation
-from interfere.predict.online.job_windows import MAX_PENDING_WINDOWS, MAX_RATE, MIN_RATE, SoloRate, window_slowdown
 from interfere.predict.online.stand_in_profiles import StandInProfiles
 from interfere.records import MAX_SLOWDOWN, MIN_SLOWDOWN, NAN, ObservationResult, Progress, ReporterWeight
 from interfere.records.checks import MIN_WEIGHT
+from interfere.records.solo_rates import MAX_RATE, MIN_RATE, SoloRate, window_slowdown
 
+MAX_PENDING_WINDOWS = 256  # newest pending windows per job in memory: more teach nothing more; the store keeps all
 Z90 = 1.645  # standard deviations from the median to either end of a 90 % interval
 
 
