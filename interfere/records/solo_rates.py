@@ -18,7 +18,7 @@ MIN_RATE, MAX_RATE = 1e-9, 1e12
 SoloKey = tuple[str, str]  # workload, device type
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SoloRate:
     """Steps per second in the recent windows without a neighbour, oldest first, and their median."""
 
@@ -28,7 +28,7 @@ class SoloRate:
     def with_window(self, steps: float, seconds: float) -> "SoloRate":
         """The rate after one more window."""
         recent = (*self.recent, steps / seconds)[-RECENT_WINDOWS:]
-        return SoloRate(recent, _robust_rate(recent, self.steps_per_s))
+        return SoloRate(recent=recent, steps_per_s=_robust_rate(recent, self.steps_per_s))
 
 
 def _robust_rate(rates: Sequence[float], known: float) -> float:

@@ -30,7 +30,7 @@ from interfere.predict.online.belief_state import (
     NuisanceEffects,
     PairObservation,
 )
-from interfere.predict.online.effects import NO_PAIRS, Effects
+from interfere.predict.online.effects import NO_PAIRS, Effects, changed_variance
 from interfere.predict.online.prior import WorkloadKey
 from interfere.predict.online.unseen_device import DeviceBelief, PairPoints
 
@@ -231,7 +231,7 @@ def _pair_prior(anchor: Effects, observation: PairObservation, domain: DomainBel
     own = anchor.state.pairs.get(observation.victim, NO_PAIRS).get(observation.neighbour[0])
     if own is None:
         return 0.0, variance
-    later = shifts.EPOCH_PAIR_VAR * scale if own.epoch < domain.epoch else 0.0
+    later = changed_variance(own, scale, domain)
     left = 1.0 / (1.0 / max(variance - later, LEAST_VAR) + own.information)
     before = anchor.of_pair(observation, anchor.state.domains.get(shifts.domain_of(observation.victim)))
     mean = (own.weighted_mean - own.information * before.error_mean) * left

@@ -317,8 +317,17 @@ class Effects:
 
 def later_variance(evidence: PairEvidence, shift_var: float, scale: float, domain: DomainBelief | None) -> float:
     """Return the variance that a pair gained since its newest window by drift of its shift or a change of domain."""
-    of_epoch = shifts.EPOCH_PAIR_VAR * scale if domain and evidence.epoch < domain.epoch else 0.0
-    return max(shift_var - evidence.shift_var, 0.0) + of_epoch
+    return max(shift_var - evidence.shift_var, 0.0) + changed_variance(evidence, scale, domain)
+
+
+def changed_variance(evidence: PairEvidence, scale: float, domain: DomainBelief | None) -> float:
+    """Return the variance that a pair gained by changes of its domain since its newest window.
+
+    Law: it is less than the prior variance of the pair, at the same scale of pairs and of predicted slowdowns.
+    """
+    if domain is None or evidence.epoch >= domain.epoch:
+        return 0.0
+    return domain.pair_scale * shifts.EPOCH_PAIR_VAR * scale
 
 
 def points_of(observation: PairObservation) -> PairPoints:

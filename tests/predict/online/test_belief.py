@@ -295,3 +295,18 @@ def test_the_cost_of_a_window_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert counts[2] - counts[1] <= counts[1] - counts[0], "later windows cause no more smoothing than earlier ones"
     assert counts[2] - counts[1] <= 500 / 4, "factorisations of 500 windows"
     assert all(math.isfinite(shift.mean) for shift in belief.state.own_shift.values())
+
+
+@pytest.mark.parametrize("pair_scale", [0.01, 0.24, 1.0, 4.0])
+def test_a_pair_known_before_its_domain_changed_is_believed_less_but_more_than_an_unknown_one(
+    pair_scale: float,
+) -> None:
+    """A pair with a hundred windows, then two changes of the domain, whose single pairs vary by their own scale."""
+    belief = Belief(default_prior(), BeliefState())
+    seen = observation(0, 1, 0.3, 0.35, "r0")
+    for _ in range(100):
+        belief.learn(seen)
+    before = belief.effects.of_pair(seen, belief.domain(DOMAIN))
+    later = replace(belief.domain(DOMAIN), epoch=2, scales={"pair": pair_scale}, covariance=(0.01, 0.0, 0.01))
+    after = belief.effects.of_pair(seen, later)
+    assert before.variance < after.variance <= after.effects_var
