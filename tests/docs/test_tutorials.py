@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(1200)  # for a busy machine: alone on two cores
 TUTORIALS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "tutorials").glob("*.md"))
 MAX_WORDS = 900  # beside the programs that a reader saves
 MAX_SENTENCE_WORDS = 20.0  # on average
-MAX_CPU_S = 120.0  # on a machine several times slower than the one on which none took more than 50 s
+MAX_CPU_S = 600.0  # the ten minutes that each page promises: alone 50 s, on starved cores 190 s
 
 
 def typed(page: str, folder: Path, replaced: Mapping[str, str] | None = None) -> Typed:

@@ -31,25 +31,27 @@ def test_the_named_model_is_published_registered_and_kept_through_retraining(
     SqliteStore(store).close()
     named = retrain([small_folder], work, store=store, models=CHEAP_MODELS, champion="mean")
     assert named.outcome is RetrainOutcome.REFUSED  # it is worse than the champion, and the gate says so
+    assert named.trained
+    number, run_id = named.trained.registered.number, named.trained.run_id
     again = retrain([small_folder], work, store=store, models=CHEAP_MODELS, champion="mean")
     assert again.outcome is RetrainOutcome.NOTHING_NEW
     assert retrain([small_folder], work, store=store, models=CHEAP_MODELS, dry_run=True).outcome is (
         RetrainOutcome.WOULD_TRAIN
     )
 
-    promoted = promote(work, encoder.fingerprint, number=named.registered, force="it was asked for")
+    promoted = promote(work, encoder.fingerprint, number=number, force="it was asked for")
     assert promoted.version.model == "mean"
     manifest = read_manifest(champion_folder(work), encoder.fingerprint)
     assert (manifest.model, manifest.selected_by) == ("mean", "request")
     assert "requested by name" in (champion_folder(work) / "card.md").read_text()
     with mlflow_connection(work):
         client = mlflow.MlflowClient()
-        assert client.get_model_version(MODEL, str(named.registered)).tags["model"] == "mean"
+        assert client.get_model_version(MODEL, str(number)).tags["model"] == "mean"
         shown = client.get_registered_model(MODEL).description
-        metrics = client.get_run(named.run_id).data.metrics
-        parameters = client.get_run(named.run_id).data.params
+        metrics = client.get_run(run_id).data.metrics
+        parameters = client.get_run(run_id).data.params
     figures = " · ".join(f"{name} **{metrics[name]:.3f}**" for name in HEADLINE)
-    assert shown.endswith(f"Champion, version {named.registered}: {figures}")  # on the page of the model, at once
+    assert shown.endswith(f"Champion, version {number}: {figures}")  # on the page of the model, at once
     assert (parameters["champion"], parameters["selected_by"]) == ("mean", "request")
 
 
