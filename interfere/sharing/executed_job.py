@@ -127,7 +127,7 @@ class ExecutedJob:
             self._run_rounds()
         except _JobStopped:
             pass
-        except BaseException as error:  # noqa: BLE001: raised again where the scheduler waits
+        except BaseException as error:  # raised again where the scheduler waits
             self._failure = error
             self._launch.release()
 

@@ -34,7 +34,7 @@ class _JoinAfterImport:
                 from interfere.sharing.live import join_from_environment
 
                 join_from_environment()
-            except Exception as error:  # noqa: BLE001: the program runs, whatever is wrong with its sharing
+            except Exception as error:  # the program runs, whatever is wrong with its sharing
                 sys.stderr.write(f"interfere: this process does not share its device by priority: {error}\n")
 
         spec.loader.exec_module = load_and_join  # type: ignore[method-assign]

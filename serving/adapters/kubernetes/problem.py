@@ -1,4 +1,13 @@
-"""The cluster as one decision problem: who may be advised, where each may go, who is decided now. Pure functions."""
+"""The cluster as one decision problem: who may be advised, where each may go, who is decided now. Pure functions.
+
+Memory oversubscription: Kubernetes counts devices as wholes. Where a driver publishes memory (ResourceSlices, HAMi),
+claims may come to what it publishes and to no more, so such a GPU grants its own memory whatever the ratio says. A GPU
+of NVIDIA's device plugin has no memory that Kubernetes counts: grants alone bound it. It is oversubscribed where it is
+the only one of its node, because only then the GPU of a pod is known, and a pod that exceeds its grant can be evicted.
+
+Law 1: what a node reserves is at most what its annotation or the setting allows, and at most its allocatable memory.
+Law 2: pods that are sent to a node leave that reserve free.
+"""
 
 import math
 from collections import Counter
@@ -6,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from interfere.records import NAN, Action, ActionKind, Job, Snapshot
+from interfere.records import NAN, Action, ActionKind, Device, Job, Snapshot
 from interfere.serving.adapters.kubernetes import names
 from interfere.serving.adapters.kubernetes.constraints import (
     FreeResources,
@@ -19,13 +28,13 @@ from interfere.serving.adapters.kubernetes.constraints import (
 from interfere.serving.adapters.kubernetes.objects.gpus import consumed
 from interfere.serving.adapters.kubernetes.objects.selectors import selects
 from interfere.serving.adapters.kubernetes.objects.values import number
-from interfere.serving.adapters.kubernetes.oversubscription import oversubscribed, without_reserves
 from interfere.serving.adapters.kubernetes.records import (
     Claim,
     ClusterState,
     DeviceRequest,
     Gpu,
     GpuSource,
+    Node,
     Pod,
 )
 from interfere.serving.adapters.kubernetes.seats import (
@@ -36,7 +45,7 @@ from interfere.serving.adapters.kubernetes.seats import (
     offered_gpus,
 )
 from interfere.serving.adapters.kubernetes.settings import KubernetesSettings, Mode
-from interfere.serving.adapters.problem import STARTS, Problem, first_reason, positions_decided
+from interfere.serving.adapters.problem import STARTS, Problem, first_reason, host_reserves, positions_decided
 from interfere.serving.adapters.settings import GIB
 
 ONLY_TO_GATE = ("claim template", "other gates", "other scheduler")  # what would have been best is said all the same
@@ -113,7 +122,7 @@ def build(
         if gpu.source is GpuSource.DRA or gpu.node in nameable  # a nodeSelector names the node by its label
     ]
     # 3. Nodes of each pod as pools of devices.
-    nodes = without_reserves(state.nodes, state.gpus, settings)
+    nodes = _without_reserves(state.nodes, state.gpus, settings)
     free = free_resources(nodes, ((view.node_of(pod), pod.constraints) for pod in view.present_pods))
     pool_of, allowed = pools(
         (_kind(pod) for pod, _ in possible),
@@ -131,7 +140,7 @@ def build(
         offered = {gpu.id for gpu, _ in devices}
         devices += [each for each in held_gpus(view) if each[0].id not in offered]
     plain = (device_record(gpu, residents, pool_of.get(gpu.id, "none"), granule_bytes) for gpu, residents in devices)
-    records = oversubscribed(plain, state.gpus, state.nodes, settings)
+    records = _oversubscribed(plain, state.gpus, state.nodes, settings)
     decided = set(positions_decided([job for _, job in able], records, settings))
     candidates = [pair for k, pair in enumerate(able) if k in decided]
     behind = [pair for k, pair in enumerate(able) if k not in decided]
@@ -249,3 +258,51 @@ def _impossible(advised: Iterable[tuple[Pod, Job]], state: ClusterState) -> set[
         ]
         largest[kind] = max(memories, default=-1.0)
     return {pod.uid for pod, job in advised if largest[_kind(pod)] < 0 or job.memory_peak_bytes > largest[_kind(pod)]}
+
+
+# --- memory oversubscription ------------------------------------------------------------------------------------------
+
+
+def _oversubscribed(
+    devices: Iterable[Device], gpus: Iterable[Gpu], nodes: Iterable[Node], settings: KubernetesSettings
+) -> tuple[Device, ...]:
+    """Return the devices, those that grant more than their memory with their ratio and the host memory behind it."""
+    may_exceed, node_of = {gpu.id for gpu in gpus if _may_exceed(gpu)}, {node.name: node for node in nodes}
+    return tuple(
+        _with_ratio(device, node_of[device.node], settings)
+        if device.id in may_exceed and device.granule_bytes > 0 and device.node in node_of
+        else device
+        for device in devices
+    )
+
+
+def _without_reserves(nodes: Iterable[Node], gpus: Iterable[Gpu], settings: KubernetesSettings) -> tuple[Node, ...]:
+    """Return the nodes without the host memory that they reserve for their GPUs."""
+    gpu_of: Mapping[str, Gpu] = {gpu.node: gpu for gpu in gpus if _may_exceed(gpu)}
+    return tuple(
+        replace(node, memory_bytes=node.memory_bytes - _reserve_bytes(gpu_of[node.name], node, settings))
+        if node.name in gpu_of and settings.grants_memory
+        else node
+        for node in nodes
+    )
+
+
+def _may_exceed(gpu: Gpu) -> bool:
+    return gpu.source is GpuSource.NODE and gpu.siblings == 1 and gpu.memory_bytes > 0
+
+
+def _reserve_bytes(gpu: Gpu, node: Node, settings: KubernetesSettings) -> float:
+    device = _with_ratio(Device(id=gpu.id, type=gpu.type, memory_bytes=gpu.memory_bytes), node, settings)
+    return device.host_reserve_bytes if device.oversubscription_ratio > 1 else 0.0
+
+
+def _with_ratio(device: Device, node: Node, settings: KubernetesSettings) -> Device:
+    """Return a device with the ratio of its node, and with what the node can reserve of what that needs."""
+    ratio = node.oversubscription_ratio if node.oversubscription_ratio >= 1 else settings.oversubscription_ratio
+    if ratio <= 1:
+        return device
+    allowed_bytes = node.host_reserve_bytes if node.host_reserve_bytes >= 0 else settings.host_reserve_gib * GIB
+    limits = [limit for limit in (allowed_bytes, node.memory_bytes) if limit >= 0]  # an absent one is NaN
+    needed_bytes = (ratio - 1.0) * device.memory_bytes
+    (backed,) = host_reserves([replace(device, oversubscription_ratio=ratio)], min([needed_bytes, *limits]))
+    return backed

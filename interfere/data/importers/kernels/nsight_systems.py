@@ -42,7 +42,7 @@ def _read_report(path: Path, step_range: str) -> KernelFile:
                 )
             devices = [
                 row["deviceId"]
-                for row in database.execute(f"SELECT DISTINCT deviceId FROM {KERNELS} ORDER BY deviceId")  # noqa: S608  ours
+                for row in database.execute(f"SELECT DISTINCT deviceId FROM {KERNELS} ORDER BY deviceId")  # noqa: S608 - ours
             ]
             launches = tuple(_launches(database, tables, devices[0] if devices else 0))
             spans_s = tuple(_ranges(path, database, tables, step_range))
@@ -77,7 +77,7 @@ def _launches(database: sqlite3.Connection, tables: set[str], device: int) -> It
     if "StringIds" in tables:
         names = {row["id"]: row["value"] for row in database.execute("SELECT id, value FROM StringIds")}
     columns = ", ".join((*(f'"{column}"' for column in KERNEL_COLUMNS), *((name_column,) if name_column else ())))
-    for row in database.execute(f"SELECT {columns} FROM {KERNELS} WHERE deviceId = ?", (device,)):  # noqa: S608  ours
+    for row in database.execute(f"SELECT {columns} FROM {KERNELS} WHERE deviceId = ?", (device,)):  # noqa: S608 - ours
         name = names.get(row[name_column], "kernel") if name_column else "kernel"
         grid, block = (tuple(row[f"{what}{axis}"] for axis in "XYZ") for what in ("grid", "block"))
         yield _launch(row, name, grid=grid, block=block)
