@@ -14,8 +14,8 @@ from typing import Any
 from examples.site.arms import Arm
 
 Run = Mapping[str, Any]
-# From Slurm's allocation to the first line of the program, which its record begins with: median of the 48 jobs of a run
-# that were alone then.
+# An estimate from one run under Slurm alone: from Slurm's allocation to the first line of the program, with which its
+# record begins.
 LAUNCH_S = 0.15
 
 
